@@ -148,7 +148,14 @@ pub(crate) fn bench(shell: &Shell, names: &[String], args: &[String]) -> Result<
 /// another machine.
 pub(crate) fn gpu(shell: &Shell, simulated: bool, build_only: bool) -> Result<Outcome> {
     for example in ["gpu", "gpu_costs"] {
-        shell.run_loud(&mut shell.cargo(&["build", "--release", "-p", "orlop-cuda", "--example", example]))?;
+        shell.run_loud(&mut shell.cargo(&[
+            "build",
+            "--release",
+            "-p",
+            "orlop-cuda",
+            "--example",
+            example,
+        ]))?;
         let program = shell.target().join("release").join("examples").join(example);
         if build_only {
             println!("{}", program.display());
@@ -176,6 +183,14 @@ pub(crate) fn stress(shell: &Shell, minutes: u32) -> Result<Outcome> {
             shell.cargo(&["test", "--release", "-p", "orlop-testkit", "--test", "stress", name]);
         shell.run_loud(command.env("ORLOP_STRESS_SECONDS", seconds.max(1).to_string()))?;
     }
+    Ok(Outcome::passed())
+}
+
+/// Runs `steps` steps of the engine over a KV pool.
+pub(crate) fn kv_drift(shell: &Shell, steps: u64) -> Result<Outcome> {
+    let mut command = shell.cargo(&["test", "--release", "-p", "orlop-kv", "--test", "steady"]);
+    command.args(["a_long_run", "--", "--nocapture"]).env("ORLOP_KV_STEPS", steps.to_string());
+    shell.run_loud(&mut command)?;
     Ok(Outcome::passed())
 }
 

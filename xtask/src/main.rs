@@ -10,6 +10,7 @@ mod dry_run;
 mod error;
 mod fuzz;
 mod golden;
+mod integrations;
 mod loom;
 mod mutate;
 mod orderings;
@@ -133,6 +134,13 @@ enum Task {
         #[arg(long, default_value_t = 10)]
         minutes: u32,
     },
+    /// Serve requests from a KV pool for a long time, and check that nothing is kept; the tests have a short
+    /// version
+    KvDrift {
+        /// The steps
+        #[arg(long, default_value_t = 10_000_000)]
+        steps: u64,
+    },
     /// Build the Python package, install it into a fresh environment, and test it there
     Wheel {
         /// The Python to use
@@ -141,6 +149,11 @@ enum Task {
         /// Install the newest PyTorch, Lightning and Transformers, too: several gigabytes
         #[arg(long)]
         frameworks: bool,
+    },
+    /// Build, test and run what connects orlop with frameworks
+    Integrations {
+        /// The integration, such as `ort`; default: all
+        name: Option<String>,
     },
     /// Check what the compiler does not: layers, unsafe, file lengths, docs, reasons, words
     Tidy,
@@ -225,8 +238,10 @@ fn main() -> ExitCode {
         Task::Fuzz { target, seconds, short: false } => {
             report.step("fuzz", || fuzz::run(shell, target.as_deref(), seconds.unwrap_or(60)));
         }
+        Task::KvDrift { steps } => report.step("kv drift", || checks::kv_drift(shell, steps)),
         Task::Stress { minutes } => report.step("stress", || checks::stress(shell, minutes)),
         Task::Wheel { python, frameworks } => wheel::run(shell, report, &python, frameworks),
+        Task::Integrations { name } => integrations::run(shell, report, name.as_deref()),
         Task::Tidy => report.step("tidy", || tidy::run(shell)),
         Task::Package => report.step("package", || checks::package(shell)),
         Task::Msrv => report.step("msrv", || checks::msrv(shell)),

@@ -122,6 +122,16 @@ pub enum Error {
     /// The allocator cannot free a bare pointer: it needs the block's record.
     #[error("this allocator has no raw deleter: it cannot free a bare pointer")]
     NoRawDeleter,
+    /// A range overlaps the place in its block that it is to be copied to.
+    #[error("{bytes} bytes from {from} on overlap the place from {to} on that they are copied to")]
+    OverlappingCopy {
+        /// The first byte of the range.
+        from: usize,
+        /// The first byte of the place.
+        to: usize,
+        /// The number of bytes.
+        bytes: usize,
+    },
     /// A range is not inside its block.
     #[error("{bytes} bytes from {offset} on are not inside a block of {len} bytes")]
     OutsideBlock {

@@ -25,6 +25,7 @@ mod mcp;
 mod output;
 mod plan;
 mod plan_arguments;
+mod plan_capacity;
 mod plan_input;
 mod plan_model;
 mod plan_verify;

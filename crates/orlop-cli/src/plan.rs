@@ -3,6 +3,7 @@
 use crate::arguments::refuse;
 use crate::output::{self, Failures};
 use crate::plan_arguments::{NodeOrder, PlanArguments};
+use crate::plan_capacity::CapacityEntry;
 use crate::plan_input::PlanInput;
 use crate::plan_model::{self, SizedModel};
 use crate::plan_verify;
@@ -66,21 +67,6 @@ struct PlanEntries {
     /// The bytes that are enough for each of the plans.
     peak: u64,
     plans: Vec<PlanEntry>,
-}
-
-/// Whether a plan fits in a memory.
-#[derive(Serialize)]
-struct CapacityEntry {
-    bytes: u64,
-    /// `fits`, `infeasible` or `unproven`, and why.
-    verdict: String,
-}
-
-impl CapacityEntry {
-    fn new(arguments: &PlanArguments, plan: &Plan) -> Option<Self> {
-        let bytes = arguments.capacity?;
-        Some(Self { bytes, verdict: plan.verdict_in(bytes).to_string() })
-    }
 }
 
 /// The plan with the given order.
@@ -156,7 +142,10 @@ fn print_one(
 ) -> Result<(), Failures> {
     let mut written = String::new();
     if let Some(path) = &arguments.output {
-        written += &write_plan(path, &arguments.file, &answer.entry, file)?;
+        written += &match path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("csv")) {
+            true => write_solution(path, &arguments.file, answer.best())?,
+            false => write_plan(path, &arguments.file, &answer.entry, file)?,
+        };
     }
     if let Some(path) = &arguments.report {
         written += &write_page(path, arguments, &answer.entry, answer.best(), unit)?;
@@ -219,7 +208,7 @@ fn of_problem(arguments: &PlanArguments, source: &'static str, problem: Problem,
         source,
         order: "given",
         plan: PlanFile::new(&given.problem, &given.plan),
-        capacity: CapacityEntry::new(arguments, &given.plan),
+        capacity: CapacityEntry::new(arguments, &given.problem, &given.plan),
         ms: milliseconds(read + given.time),
         read_ms: milliseconds(read),
         without_plan: Unplanned::of(&given.problem),
@@ -262,7 +251,7 @@ fn of_model(arguments: &PlanArguments, sized: SizedModel, read: Duration) -> Res
         source: "onnx",
         order: if better.is_some() { "min-peak" } else { "given" },
         plan: PlanFile::new(&best.planned.problem, &best.planned.plan),
-        capacity: CapacityEntry::new(arguments, &best.planned.plan),
+        capacity: CapacityEntry::new(arguments, &best.planned.problem, &best.planned.plan),
         ms: milliseconds(time),
         read_ms: milliseconds(read),
         without_plan,
@@ -320,6 +309,16 @@ fn write_plan(
     Ok(format!("{}: {}, {offsets} offsets, verified\n", path.display(), bytes(size)))
 }
 
+/// Writes offsets in minimalloc's solution format. Returns a line about it.
+fn write_solution(path: &Path, input: &Path, best: &Planned) -> Result<String, String> {
+    let mut csv = Vec::new();
+    best.plan.write_csv(&best.problem, &mut csv).map_err(|error| format!("{}: {error}", path.display()))?;
+    let size = target::put_bytes(path, input, &csv)?;
+    let offsets = count(best.plan.offsets().len() as u64);
+    let line = |size| format!("{}: {}, {offsets} offsets\n", path.display(), bytes(size));
+    Ok(size.map_or_else(String::new, line))
+}
+
 /// Writes the page and returns a line about it.
 fn write_page(
     path: &Path,
@@ -373,6 +372,7 @@ fn text(answer: &Answer) -> String {
     let mut text = format!("\n{}\nRead in {}.\n", rows.trim_fmt(), nanoseconds(answer.read));
     if let Some(capacity) = &entry.capacity {
         text += &format!("In {}: {}{order}.\n", bytes(capacity.bytes), capacity.verdict);
+        text += &capacity.witness_text(&answer.best().problem);
     }
     if let Some(given) = &entry.given {
         text += &match given.saved {

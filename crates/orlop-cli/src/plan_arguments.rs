@@ -48,7 +48,7 @@ pub(crate) struct PlanArguments {
     #[arg(long, value_name = "BYTES", value_parser = crate::arguments::bytes)]
     pub(crate) capacity: Option<u64>,
 
-    /// Writes the plan as JSON: offsets, lifetimes and sizes
+    /// Writes the plan as JSON: offsets, lifetimes and sizes; as PLAN.csv in minimalloc's solution format
     #[arg(long, short, value_name = "PLAN")]
     pub(crate) output: Option<PathBuf>,
 

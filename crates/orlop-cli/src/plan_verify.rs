@@ -4,7 +4,7 @@ use crate::output::{self, Failures};
 use crate::plan_arguments::PlanArguments;
 use crate::plan_input::read_model;
 use crate::table::{self, bytes, count};
-use orlop::lab::plan::PlanFile;
+use orlop::lab::plan::{BoundCheck, PlanFile};
 use orlop::onnx::{ModelPlan, OnnxFile};
 use serde::Deserialize;
 use std::fs;
@@ -31,6 +31,8 @@ pub(crate) struct Verified {
     pub(crate) buffers: usize,
     peak: u64,
     verdict: String,
+    /// How the bounds were checked: not, if that of one plan was not.
+    bounds: BoundCheck,
 }
 
 pub(crate) fn run(arguments: &PlanArguments) -> Result<(), Failures> {
@@ -41,13 +43,17 @@ pub(crate) fn run(arguments: &PlanArguments) -> Result<(), Failures> {
         Some(model) => format!(", it is one of {}", model.display()),
         None => String::new(),
     };
+    let bound = match verified.bounds {
+        BoundCheck::Unchecked => "; the bound is above the load and was not checked",
+        _ => "",
+    };
     let plans = if verified.plans == 1 {
         "a valid plan".to_owned()
     } else {
         format!("{} valid plans", verified.plans)
     };
     output::print(&format!(
-        "{}: {plans} of {} buffers in {}, {}{of_model}\n",
+        "{}: {plans} of {} buffers in {}, {}{of_model}{bound}\n",
         path.display(),
         count(verified.buffers as u64),
         bytes(verified.peak),
@@ -65,8 +71,11 @@ pub(crate) fn check(path: &Path, model: Option<&OnnxFile>) -> Result<Verified, S
         WrittenPlans::Several { peak, plans } => (Some(peak), plans),
         WrittenPlans::One(plan) => (None, vec![*plan]),
     };
+    let mut bounds = BoundCheck::Load;
     for plan in &plans {
-        plan.check(model).map_err(|error| invalid(&error))?;
+        if plan.check(model).map_err(|error| invalid(&error))? == BoundCheck::Unchecked {
+            bounds = BoundCheck::Unchecked;
+        }
     }
     let highest = plans.iter().max_by_key(|plan| plan.plan.peak).ok_or_else(|| wrong(&"has no plan"))?;
     if peak.is_some_and(|peak| peak != highest.plan.peak) {
@@ -77,19 +86,21 @@ pub(crate) fn check(path: &Path, model: Option<&OnnxFile>) -> Result<Verified, S
         buffers: plans.iter().map(|plan| plan.plan.offsets.len()).sum(),
         peak: highest.plan.peak,
         verdict: highest.plan.verdict.clone(),
+        bounds,
     })
 }
 
 impl WrittenPlan {
-    fn check(&self, model: Option<&OnnxFile>) -> Result<(), String> {
-        self.plan.verify().map_err(|error| error.to_string())?;
+    fn check(&self, model: Option<&OnnxFile>) -> Result<BoundCheck, String> {
+        let bound = self.plan.verify().map_err(|error| error.to_string())?;
         let graph = match (&self.graph, model) {
             (Some(graph), _) => graph,
             (None, Some(_)) => return Err("it is no plan of a model".to_owned()),
-            (None, None) => return Ok(()),
+            (None, None) => return Ok(bound),
         };
         self.check_buffers(graph)?;
-        model.map_or(Ok(()), |model| graph.check(model)).map_err(|error| error.to_string())
+        model.map_or(Ok(()), |model| graph.check(model)).map_err(|error| error.to_string())?;
+        Ok(bound)
     }
 
     /// Checks that the buffers are those of the tensors: then the bound and the verdict are theirs, too.

@@ -48,6 +48,13 @@ pub enum CudaError {
         /// The stream.
         stream: StreamId,
     },
+    /// Bytes that are no exported memory: see
+    /// [`CudaDevice::import_memory`](crate::CudaDevice::import_memory).
+    #[error("{device}: the bytes are no exported memory")]
+    NotExported {
+        /// The device.
+        device: Device,
+    },
     /// A stream of another device: it cannot access this one's memory.
     #[error("stream {stream} is not a stream of {device}")]
     OtherDevice {

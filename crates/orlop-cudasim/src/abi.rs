@@ -251,3 +251,25 @@ pub(crate) struct LaunchConfig {
 pub(crate) struct IpcHandle {
     reserved: [u8; 64],
 }
+
+impl IpcHandle {
+    /// Packs numbers.
+    pub(crate) fn of(numbers: [u64; 8]) -> Self {
+        let mut reserved = [0; 64];
+        for (bytes, number) in reserved.chunks_exact_mut(8).zip(numbers) {
+            bytes.copy_from_slice(&number.to_le_bytes());
+        }
+        Self { reserved }
+    }
+
+    /// Returns the numbers of [`IpcHandle::of`].
+    pub(crate) fn numbers(&self) -> [u64; 8] {
+        let mut numbers = [0; 8];
+        for (number, bytes) in numbers.iter_mut().zip(self.reserved.chunks_exact(8)) {
+            let mut eight = [0; 8];
+            eight.copy_from_slice(bytes);
+            *number = u64::from_le_bytes(eight);
+        }
+        numbers
+    }
+}

@@ -147,6 +147,22 @@ pub enum KvError {
         /// The missing part.
         what: &'static str,
     },
+    /// The sequence has no block for an entry: it was returned, or never there.
+    #[error("the sequence has no entry {row} in group {group}")]
+    NoSuchRow {
+        /// The index of the group.
+        group: usize,
+        /// The entry.
+        row: u32,
+    },
+    /// The cache, another sequence or a store refers to an entry, which therefore cannot be written.
+    #[error("entry {row} of group {group} is shared")]
+    SharedRow {
+        /// The index of the group.
+        group: usize,
+        /// The entry.
+        row: u32,
+    },
     /// The sequence does not have the blocks of windows and states that a prefix of this length needs.
     #[error("the sequence has no checkpoint at token {position}")]
     NoCheckpoint {

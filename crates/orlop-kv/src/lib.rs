@@ -35,12 +35,12 @@ pub use self::chain::{Adapter, ChainFields, ChainSecret, MediaSpan, Tenant};
 pub use self::error::{GroupProblem, KvError, Result};
 pub use self::event::{KvEvent, RemovalReason};
 pub use self::geometry::{ArenaSpec, ArenaView, GroupKind, KvGeometry, LayerGroup};
-pub use self::memory::PoolMemory;
+pub use self::memory::{PoolMemory, PoolMemoryMut};
 pub use self::models::{MODELS, model_groups};
 pub use self::pool::{
     Admission, AdmissionRequest, AdmissionVerdict, CheckpointPolicy, FreshPage, HashedRequest, KvPool,
-    KvPoolBuilder, KvStats, LengthMix, MissCause, PageCopy, PrefixHasher, PrefixPin, Sequence, StepId,
-    StorePage, TicketId, Truncation, Visibility,
+    KvPoolBuilder, KvStats, LengthMix, MissCause, PageCopy, PrefixHasher, PrefixPin, RowRange, Sequence,
+    StepId, StorePage, TicketId, Truncation, Visibility,
 };
 pub use self::tier::{
     BlockKey, BlockStore, DeviceTransfer, FileStore, KvTier, KvTiers, PageTransfer, TierFault, TierStats,

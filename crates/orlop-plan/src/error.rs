@@ -24,6 +24,62 @@ pub enum ProblemError {
         /// Its size in bytes.
         size: u64,
     },
+    /// There is no such buffer.
+    #[error("there is no buffer {index}")]
+    NoBuffer {
+        /// The index.
+        index: usize,
+    },
+    /// An offset is not a multiple of the buffer's alignment.
+    #[error("buffer {index}: the offset {offset} is not a multiple of {alignment}")]
+    Misaligned {
+        /// The index of the buffer.
+        index: usize,
+        /// The offset in bytes: of a part, from the start of the whole.
+        offset: u64,
+        /// The alignment in bytes.
+        alignment: u64,
+    },
+    /// The place of a buffer, or of the whole that it would be in, is determined already.
+    #[error("buffer {index}: its place is determined already, by a fixed offset or as a part of a buffer")]
+    PlacedTwice {
+        /// The index of the buffer.
+        index: usize,
+    },
+    /// A part is not inside of the whole.
+    #[error("buffer {index} at {offset} is not inside of buffer {whole}")]
+    NotInside {
+        /// The index of the part.
+        index: usize,
+        /// The index of the whole.
+        whole: usize,
+        /// The offset of the part from the start of the whole, in bytes.
+        offset: u64,
+    },
+    /// Two buffers with fixed offsets share bytes while both are live.
+    #[error("buffer {index}: at its fixed offset it shares bytes with buffer {other} while both are live")]
+    FixedOverlap {
+        /// The index of the buffer.
+        index: usize,
+        /// The index of the other buffer.
+        other: usize,
+    },
+    /// A buffer with a fixed offset has bytes that are reserved.
+    #[error("buffer {index}: its fixed offset is in the reserved range {start}..{end}")]
+    Reserved {
+        /// The index of the buffer.
+        index: usize,
+        /// The start of the range.
+        start: u64,
+        /// The end of the range.
+        end: u64,
+    },
+    /// The buffers may not fit above a reserved range.
+    #[error("above a reserved range that ends at {end} the buffers may exceed 2^64 bytes")]
+    ReservedOverflow {
+        /// The end of the range.
+        end: u64,
+    },
     /// There are more buffers than a problem may have.
     #[error("a problem has at most {limit} buffers")]
     TooMany {
@@ -49,6 +105,8 @@ pub enum ProblemColumn {
     Gaps,
     /// The offset that the buffer must have.
     Offset,
+    /// The offset that the buffer had in an earlier plan.
+    Hint,
 }
 
 impl ProblemColumn {
@@ -63,6 +121,7 @@ impl ProblemColumn {
             Self::Alignment => "`alignment`",
             Self::Gaps => "`gaps`",
             Self::Offset => "`offset`",
+            Self::Hint => "`hint`",
         }
     }
 
@@ -71,10 +130,9 @@ impl ProblemColumn {
     pub fn expected(self) -> &'static str {
         match self {
             Self::Id => "a name",
-            Self::Start | Self::End | Self::Size => "a whole number below 2^64",
+            Self::Start | Self::End | Self::Size | Self::Offset | Self::Hint => "a whole number below 2^64",
             Self::Alignment => "a power of two",
             Self::Gaps => "nothing: lifetimes with gaps are not supported",
-            Self::Offset => "nothing: buffers at fixed offsets are not supported",
         }
     }
 }
@@ -89,6 +147,7 @@ impl fmt::Display for ProblemColumn {
             Self::Alignment => "the alignment",
             Self::Gaps => "the gaps",
             Self::Offset => "the offset",
+            Self::Hint => "the hint",
         })
     }
 }
@@ -222,6 +281,40 @@ pub enum PlanError {
         offset: u64,
         /// Its alignment in bytes.
         alignment: u64,
+    },
+    /// A buffer is not at its fixed offset.
+    #[error("{buffer} is at {offset}, but its offset is fixed at {fixed}")]
+    NotFixed {
+        /// The buffer.
+        buffer: BufferRef,
+        /// Its offset in bytes.
+        offset: u64,
+        /// Its fixed offset in bytes.
+        fixed: u64,
+    },
+    /// A buffer has bytes that are reserved.
+    #[error("{buffer} at {offset} is in the reserved range {start}..{end}")]
+    Reserved {
+        /// The buffer.
+        buffer: BufferRef,
+        /// Its offset in bytes.
+        offset: u64,
+        /// The start of the range.
+        start: u64,
+        /// The end of the range.
+        end: u64,
+    },
+    /// A part is not at its place in the whole.
+    #[error("{part} is at {offset}, but as a part of {whole} at {expected}")]
+    NotInPlace {
+        /// The part.
+        part: BufferRef,
+        /// The whole.
+        whole: BufferRef,
+        /// The offset of the part in bytes.
+        offset: u64,
+        /// The offset that it has as a part of the whole.
+        expected: u64,
     },
     /// Two buffers share bytes while both are live.
     #[error("{first} and {second} are both live at {time} and share the bytes {from}..{to}")]

@@ -27,7 +27,7 @@ pub(crate) fn for_each_hole(
 ) {
     let mut offset = 0;
     for other in placed {
-        let room = other.offset.saturating_sub(offset);
+        let room = other.offset.min(end).saturating_sub(offset);
         if room >= span.size && !found(offset, room) {
             return;
         }
@@ -51,7 +51,8 @@ pub(crate) fn find_hole(span: &SectionSpan, placed: &[PlacedInterval], end: u64,
     best.map(|(_, offset)| offset)
 }
 
-/// Places all spans in an order. Returns `None` as soon as one ends above `limit`, or it is stopped.
+/// Places all spans in an order, beside those at fixed offsets. Returns `None` as soon as one ends above
+/// `limit`, or it is stopped.
 pub(crate) fn first_fit(
     normal: &Normal,
     live: &LiveIndex,
@@ -61,17 +62,27 @@ pub(crate) fn first_fit(
     stop: &Stop<'_>,
 ) -> Option<Placement> {
     let mut placement = Placement { height: 0, offsets: vec![UNPLACED; normal.spans.len()] };
+    if !normal.fixed.is_empty() {
+        placement.offsets.clone_from(&normal.fixed);
+        let fixed = normal.spans.iter().zip(&normal.fixed).filter(|&(_, &offset)| offset != UNPLACED);
+        placement.height = fixed.map(|(span, &offset)| normal.end(span, offset)).max().unwrap_or(0);
+    }
     let mut placed = Vec::new();
-    for (count, &number) in sorted.iter().enumerate() {
-        let number = number as usize;
+    let mut unchecked = 0;
+    for number in sorted.iter().map(|&number| number as usize) {
+        if normal.is_fixed(number) {
+            continue;
+        }
         collect_placed(normal, live, number, |other| placement.offsets[other], &mut placed);
         let span = &normal.spans[number];
         let offset = find_hole(span, &placed, u64::MAX, fit)?;
         placement.offsets[number] = offset;
         placement.height = placement.height.max(offset + span.size);
-        if placement.height > limit || (count % Stop::INTERVAL == 0 && stop.is_due()) {
+        unchecked += 1 + placed.len();
+        if placement.height > limit || (unchecked >= Stop::INTERVAL && stop.is_due()) {
             return None;
         }
+        unchecked %= Stop::INTERVAL;
     }
     Some(placement)
 }
@@ -88,7 +99,7 @@ pub(crate) fn collect_placed(
     for other in live.neighbors(normal, number) {
         let offset = offset_of(other);
         if offset != UNPLACED {
-            let end = offset + normal.rounded(&normal.spans[other]);
+            let end = normal.rounded_up(offset + normal.spans[other].size);
             #[expect(clippy::cast_possible_truncation, reason = "spans are numbered with 32 bits")]
             placed.push(PlacedInterval { offset, end, span: other as u32 });
         }

@@ -5,9 +5,9 @@
 //! Pisarchyk and Lee, "Efficient Memory Management for Deep Neural Net Inference", 2020; TensorFlow Lite's
 //! planner.
 
+use crate::constraint::FlatProblem;
 use crate::first_fit::first_fit;
 use crate::live::LiveIndex;
-use crate::normal::Normal;
 use crate::planner::{Fit, Stop};
 use crate::{Plan, Problem};
 use std::cmp::Reverse;
@@ -29,7 +29,7 @@ use std::cmp::Reverse;
 /// ```
 #[must_use]
 pub fn greedy_by_size(problem: &Problem) -> Plan {
-    let normal = Normal::new(problem);
+    let (normal, bound) = FlatProblem::restricted(problem).normal(problem);
     let mut sorted: Vec<u32> = (0..).take(normal.spans.len()).collect();
     sorted.sort_unstable_by_key(|&number| {
         let span = &normal.spans[number as usize];
@@ -38,7 +38,7 @@ pub fn greedy_by_size(problem: &Problem) -> Plan {
     let live = LiveIndex::new(&normal);
     let placed = first_fit(&normal, &live, &sorted, Fit::Tightest, u64::MAX, &Stop::NEVER);
     let placement = placed.unwrap_or_else(|| normal.placed(vec![0; normal.spans.len()]));
-    Plan::of_planner(normal.offsets(&placement, problem.len()), placement.height, normal.lower_bound)
+    Plan::of_normal(problem, &normal, &placement, bound)
 }
 
 #[cfg(test)]

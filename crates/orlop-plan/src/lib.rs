@@ -13,6 +13,9 @@
 //! | lifetimes from a graph; orders with a small peak | [`GraphBuilder`], [`Graph`], [`MinPeak`] |
 //! | compute the live bytes over time, and the bound | [`Problem::load_profile`], [`Problem::lower_bound`] |
 //! | plan | [`Planner`]; for comparison [`greedy_by_size`], the common planner |
+//! | fix offsets, reserve ranges | [`ProblemBuilder::fix`], [`ProblemBuilder::reserve`] |
+//! | place buffers in others: views, concatenations, aliases | [`ProblemBuilder::place_in`] |
+//! | see what makes the bound | [`Problem::bound_witness`] |
 //! | plan again after a change | [`replan`], [`Planner::plan_from`] |
 //! | use | [`Plan::offset`], [`Plan::height`], [`Plan::verdict`] |
 //! | write it for others | [`Plan::write_csv`] (minimalloc), [`Plan::tflite_metadata`] |
@@ -50,12 +53,14 @@ struct Readme;
 mod buffer;
 mod capacity;
 mod chain;
+mod constraint;
 pub mod csv;
 mod ejection;
 mod error;
 mod first_fit;
 mod graph;
 mod greedy;
+mod heights;
 mod live;
 mod load;
 mod normal;
@@ -69,6 +74,7 @@ mod skyline;
 mod sweep;
 mod tflite;
 mod verify;
+mod witness;
 
 pub use self::buffer::Buffer;
 pub use self::error::{BufferRef, CsvError, PlanError, ProblemColumn, ProblemError};
@@ -80,3 +86,4 @@ pub use self::planner::{Planner, SearchBudget, SearchProgress};
 pub use self::problem::{MAX_BUFFERS, Problem, ProblemBuilder};
 pub use self::replan::replan;
 pub use self::verify::verify;
+pub use self::witness::BoundWitness;

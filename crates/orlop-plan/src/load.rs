@@ -1,6 +1,7 @@
 //! The live bytes over time, and the lower bound of all plans.
 
 use crate::Problem;
+use crate::constraint::FlatProblem;
 use crate::normal::Normal;
 
 /// The load from a time on.
@@ -41,7 +42,8 @@ impl LoadProfile {
 }
 
 impl Problem {
-    /// Returns the live bytes over time.
+    /// Returns the live bytes over time. Bytes that a part and the whole have in common count once, and
+    /// reserved ranges do not.
     ///
     /// ```
     /// use orlop_plan::{Buffer, LoadStep, Problem};
@@ -56,7 +58,8 @@ impl Problem {
     /// ```
     #[must_use]
     pub fn load_profile(&self) -> LoadProfile {
-        let real = || self.buffers().iter().filter(|buffer| buffer.size > 0);
+        let flat = FlatProblem::relaxed(self);
+        let real = || flat.problem.buffers()[..flat.real].iter().filter(|buffer| buffer.size > 0);
         let mut starts: Vec<(u64, u64)> = real().map(|buffer| (buffer.start, buffer.size)).collect();
         let mut ends: Vec<(u64, u64)> = real().map(|buffer| (buffer.end, buffer.size)).collect();
         starts.sort_unstable();
@@ -96,7 +99,7 @@ impl Problem {
     /// ```
     #[must_use]
     pub fn lower_bound(&self) -> u64 {
-        Normal::new(self).lower_bound
+        Normal::of_flat(&FlatProblem::relaxed(self)).lower_bound
     }
 }
 

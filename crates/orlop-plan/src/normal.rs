@@ -9,9 +9,12 @@
 //! of it, so the bytes above a buffer up to the next multiple cannot be used.
 
 use crate::buffer::{alignment_bytes, round_up};
+use crate::constraint::FlatProblem;
+use crate::first_fit::UNPLACED;
 use crate::{MAX_BUFFERS, Problem};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
+use std::ops::Range;
 
 /// A buffer of at least one byte, in sections.
 #[derive(Debug, Clone, Copy)]
@@ -32,6 +35,12 @@ impl SectionSpan {
     /// Returns its lowest offset at or above `level`.
     pub(crate) fn offset_from(&self, level: u64) -> u64 {
         round_up(level, 1 << self.alignment_log2)
+    }
+
+    /// Returns the size of the smallest free space in which it fits wherever that begins, where its own size
+    /// is `rounded`.
+    pub(crate) fn max_space(&self, rounded: u64) -> u64 {
+        rounded.saturating_add((1 << self.alignment_log2) - 1)
     }
 
     /// Returns `true` if both have the same lifetime, size and alignment.
@@ -71,8 +80,14 @@ pub(crate) struct Normal {
     pub(crate) load: Vec<u64>,
     /// The lower bound of the height of all plans.
     pub(crate) lower_bound: u64,
+    /// The first section whose spans need that height.
+    pub(crate) bound_section: u32,
     /// All offsets are multiples of this.
     granule: u64,
+    /// By span, its fixed offset, or [`UNPLACED`]. Empty if none is fixed.
+    pub(crate) fixed: Vec<u64>,
+    /// The index from which on buffers are reserved ranges, which have no height.
+    pub(crate) reserved_from: u32,
 }
 
 /// Returns an index of a buffer or a section. A problem is checked to have no more than fit.
@@ -116,29 +131,67 @@ impl Normal {
             close(&mut spans, &place_of, ended, first_span.len());
         }
         first_span.push(to_index(spans.len()));
-        let mut normal = Self { spans, first_span, load: Vec::new(), lower_bound: 0, granule };
+        let (fixed, reserved_from) = (Vec::new(), u32::MAX);
+        let mut normal = Self {
+            spans,
+            first_span,
+            load: Vec::new(),
+            lower_bound: 0,
+            bound_section: 0,
+            granule,
+            fixed,
+            reserved_from,
+        };
         normal.load = normal.sum();
-        normal.lower_bound = normal.bound();
+        (normal.lower_bound, normal.bound_section) = normal.bound();
+        normal
+    }
+
+    /// Returns the normal form of a problem with fixed offsets.
+    pub(crate) fn of_flat(flat: &FlatProblem<'_>) -> Self {
+        let mut normal = Self::new(&flat.problem);
+        if !flat.fixed.is_empty() {
+            normal.fixed = normal.spans.iter().map(|span| flat.fixed[span.index as usize]).collect();
+            normal.reserved_from = to_index(flat.real);
+            (normal.lower_bound, normal.bound_section) = normal.fixed_bound();
+        }
         normal
     }
 
     /// Returns a plan in normal form from offsets by buffer.
     pub(crate) fn placement(&self, offsets: &[u64]) -> Placement {
-        let offsets: Vec<u64> = self.spans.iter().map(|span| offsets[span.index as usize]).collect();
-        self.placed(offsets)
+        let offset = |span: &SectionSpan| offsets.get(span.index as usize).copied();
+        let mut placed: Vec<u64> = self.spans.iter().map(|span| offset(span).unwrap_or(UNPLACED)).collect();
+        // Reserved ranges are not in a plan.
+        for (offset, fixed) in placed.iter_mut().zip(&self.fixed).filter(|(offset, _)| **offset == UNPLACED) {
+            *offset = *fixed;
+        }
+        self.placed(placed)
+    }
+
+    /// Returns `true` if the offset of a span is fixed.
+    pub(crate) fn is_fixed(&self, number: usize) -> bool {
+        self.fixed.get(number).is_some_and(|&offset| offset != UNPLACED)
     }
 
     /// Returns a plan with its height from offsets by span.
     pub(crate) fn placed(&self, offsets: Vec<u64>) -> Placement {
-        let ends = self.spans.iter().zip(&offsets).map(|(span, offset)| offset + span.size);
+        let ends = self.spans.iter().zip(&offsets).map(|(span, &offset)| self.end(span, offset));
         Placement { height: ends.max().unwrap_or(0), offsets }
+    }
+
+    /// Returns the height that a plan has at least with a span at an offset.
+    pub(crate) fn end(&self, span: &SectionSpan, offset: u64) -> u64 {
+        if span.index < self.reserved_from { offset + span.size } else { 0 }
     }
 
     /// Returns the offsets of a plan by buffer, of which there are `buffers`.
     pub(crate) fn offsets(&self, placement: &Placement, buffers: usize) -> Vec<u64> {
         let mut offsets = vec![0; buffers];
         for (span, &offset) in self.spans.iter().zip(&placement.offsets) {
-            offsets[span.index as usize] = offset;
+            if let Some(of_buffer) = offsets.get_mut(span.index as usize) {
+                *of_buffer = offset;
+            }
         }
         offsets
     }
@@ -173,12 +226,6 @@ impl Normal {
         sizes.chain(alignments).fold(0, greatest_common_divisor).max(1)
     }
 
-    /// Returns a number of which the height of a plan is a multiple if no span can be moved down.
-    pub(crate) fn exact_unit(&self) -> u64 {
-        // The topmost spans can end between two granules.
-        if self.granule == 1 { self.unit() } else { 1 }
-    }
-
     /// Returns the load of each section.
     fn sum(&self) -> Vec<u64> {
         let sections = self.sections() as usize;
@@ -196,10 +243,10 @@ impl Normal {
         load
     }
 
-    /// Returns the lower bound. In each section, all buffers but the top one take their rounded size; at
-    /// best, the top one is that whose rounding adds most.
-    fn bound(&self) -> u64 {
-        let mut bound = 0;
+    /// Returns the lower bound and its section. In each section, all buffers but the top one take their
+    /// rounded size; at best, the top one is that whose rounding adds most.
+    pub(crate) fn bound(&self) -> (u64, u32) {
+        let mut bound = (0, 0);
         // The live buffers by the bytes that rounding adds. Those that have ended are removed when they reach
         // the top.
         let mut added: BinaryHeap<(u64, Reverse<u32>)> = BinaryHeap::new();
@@ -212,13 +259,15 @@ impl Normal {
                 }
             }
             let saved = added.peek().map_or(0, |&(bytes, _)| bytes);
-            bound = bound.max(load - saved);
+            if load - saved > bound.0 {
+                bound = (load - saved, to_index(section));
+            }
         }
         bound
     }
 
     /// Returns the indices of the spans that begin in a section.
-    fn begin(&self, section: usize) -> std::ops::Range<usize> {
+    fn begin(&self, section: usize) -> Range<usize> {
         self.first_span[section] as usize..self.first_span[section + 1] as usize
     }
 }

@@ -1,5 +1,6 @@
 //! A plan: the offset of each buffer, and a verdict on the height.
 
+use crate::normal::{Normal, Placement};
 use crate::{PlanError, Problem};
 use std::fmt;
 
@@ -105,6 +106,18 @@ impl Plan {
     /// Creates a plan of a planner, which knows its height and bound.
     pub(crate) fn of_planner(offsets: Vec<u64>, height: u64, lower_bound: u64) -> Self {
         Self { offsets, height, lower_bound }
+    }
+
+    /// Creates a plan from one in normal form.
+    pub(crate) fn of_normal(problem: &Problem, normal: &Normal, placement: &Placement, bound: u64) -> Self {
+        let mut offsets = normal.offsets(placement, problem.len());
+        for (&part, &(whole, offset)) in &problem.constraints.parts {
+            offsets[part] = offsets[whole] + offset;
+        }
+        for (&index, &offset) in &problem.constraints.fixed {
+            offsets[index] = offset;
+        }
+        Self::of_planner(offsets, placement.height, bound)
     }
 
     /// Returns the offset of each buffer in bytes, by index.

@@ -3,8 +3,10 @@
 //! The checks are those that let every planner compute without overflow: lifetimes are not empty, and the sum
 //! of all sizes, with the gaps of their alignments, is below 2^64. No useful plan is higher.
 
+use crate::constraint::Constraints;
 use crate::error::BufferRef;
 use crate::{Buffer, ProblemError};
+use std::collections::BTreeMap;
 
 /// The maximum number of buffers in a problem: their indices, and those of twice as many events, fit into 32
 /// bits.
@@ -24,6 +26,9 @@ pub const MAX_BUFFERS: usize = 1 << 30;
 pub struct Problem {
     buffers: Vec<Buffer>,
     names: BufferNames,
+    pub(crate) constraints: Constraints,
+    /// Offsets of an earlier plan.
+    pub(crate) hints: BTreeMap<usize, u64>,
 }
 
 impl Problem {
@@ -70,6 +75,11 @@ impl Problem {
         !self.names.ends.is_empty()
     }
 
+    /// Creates a problem of buffers that are known to be valid.
+    pub(crate) fn of_buffers(buffers: Vec<Buffer>) -> Self {
+        Self { buffers, ..Self::default() }
+    }
+
     pub(crate) fn buffer_ref(&self, index: usize) -> BufferRef {
         BufferRef { index, name: self.name(index).map(Into::into) }
     }
@@ -90,9 +100,9 @@ impl Problem {
 /// ```
 #[derive(Debug, Clone, Default)]
 pub struct ProblemBuilder {
-    problem: Problem,
+    pub(crate) problem: Problem,
     /// The sum of the aligned sizes of all buffers.
-    total: u64,
+    pub(crate) total: u64,
 }
 
 impl ProblemBuilder {
@@ -117,6 +127,7 @@ impl ProblemBuilder {
             return Err(ProblemError::EmptyLifetime { index, start, end });
         }
         let total = buffer.max_aligned_size().and_then(|size| self.total.checked_add(size));
+        let total = total.filter(|&total| self.problem.constraints.space(total).is_some());
         self.total = total.ok_or(ProblemError::TotalOverflow { index, size })?;
         self.problem.buffers.push(buffer);
         Ok(index)

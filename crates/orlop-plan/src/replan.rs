@@ -1,19 +1,22 @@
 //! Plans after a small change: offsets are kept where they are still valid.
 
+use crate::constraint::FlatProblem;
 use crate::first_fit::{UNPLACED, collect_placed, find_hole};
 use crate::live::LiveIndex;
 use crate::normal::{Normal, SectionSpan};
 use crate::planner::Fit;
 use crate::{Plan, Problem};
 use std::cmp::Reverse;
+use std::collections::BTreeMap;
 
 /// Plans a problem of which most offsets are known, such as one of a plan to which a buffer was added.
 ///
 /// `offsets` has the offset in bytes of each buffer, by index; buffers beyond it have none. An offset is kept
 /// if it is a multiple of the buffer's alignment, no buffer with a lower index keeps the same bytes at the
 /// same time, and all other buffers would fit above it. The other buffers are placed afterwards, the largest
-/// first, each in the tightest hole. Takes time in proportion to the number of pairs of buffers that are live
-/// together; no search follows, for which there is [`Planner::plan_from`](crate::Planner::plan_from).
+/// first, each in the tightest hole. Takes O(n log n) time, and for each of the other buffers as long as it
+/// takes to sort those that are live with it; where given offsets overlap, for each buffer. No search follows,
+/// for which there is [`Planner::plan_from`](crate::Planner::plan_from).
 ///
 /// ```
 /// use orlop_plan::{Buffer, Problem, replan, verify};
@@ -27,39 +30,78 @@ use std::cmp::Reverse;
 /// ```
 #[must_use]
 pub fn replan(problem: &Problem, offsets: &[Option<u64>]) -> Plan {
-    let normal = Normal::new(problem);
+    let (normal, bound) = FlatProblem::restricted(problem).normal(problem);
     let live = LiveIndex::new(&normal);
-    let known = |number: &u32| offsets.get(normal.spans[*number as usize].index as usize).copied().flatten();
+    let known = |number: usize| offsets.get(normal.spans[number].index as usize).copied().flatten();
     // Whatever is kept, all buffers fit above it.
     let space = |span: &SectionSpan| span.offset_from(1).saturating_add(normal.rounded(span));
     let limit = u64::MAX - normal.spans.iter().map(space).fold(0, u64::saturating_add);
-    let mut order: Vec<u32> = (0..).take(normal.spans.len()).collect();
-    order.sort_unstable_by_key(|&number| normal.spans[number as usize].index);
-    let mut kept = vec![UNPLACED; normal.spans.len()];
-    let (mut placed, mut later) = (Vec::new(), Vec::new());
-    for number in order {
-        let span = &normal.spans[number as usize];
-        let end = |offset: u64| offset.checked_add(normal.rounded(span)).filter(|&end| end <= limit);
-        let aligned = known(&number).filter(|&offset| span.offset_below(offset) == offset);
-        let Some((offset, end)) = aligned.and_then(|offset| Some((offset, end(offset)?))) else {
-            later.push(number);
-            continue;
-        };
-        collect_placed(&normal, &live, number as usize, |other| kept[other], &mut placed);
-        if placed.iter().any(|other| other.offset < end && offset < other.end) {
-            later.push(number);
-        } else {
-            kept[number as usize] = offset;
+    let end = |number: usize, offset: u64| {
+        offset.checked_add(normal.rounded(&normal.spans[number])).filter(|&end| end <= limit)
+    };
+    let mut kept = normal.fixed.clone();
+    kept.resize(normal.spans.len(), UNPLACED);
+    for (number, kept) in kept.iter_mut().enumerate() {
+        let is_aligned = |&offset: &u64| normal.spans[number].offset_below(offset) == offset;
+        let offset = known(number).filter(is_aligned).filter(|&offset| end(number, offset).is_some());
+        if !normal.is_fixed(number) {
+            *kept = offset.unwrap_or(UNPLACED);
         }
     }
+    if !are_apart(&normal, &kept) {
+        drop_overlapping(&normal, &live, &mut kept);
+    }
+    let unplaced = (0..).zip(&kept).filter(|(_, offset)| **offset == UNPLACED);
+    let mut later: Vec<u32> = unplaced.map(|(number, _)| number).collect();
     later.sort_by_key(|&number| (Reverse(normal.spans[number as usize].size), number));
+    let mut placed = Vec::new();
     for number in later {
         collect_placed(&normal, &live, number as usize, |other| kept[other], &mut placed);
         let hole = find_hole(&normal.spans[number as usize], &placed, u64::MAX, Fit::Tightest);
         kept[number as usize] = hole.unwrap_or(0);
     }
     let placement = normal.placed(kept);
-    Plan::of_planner(normal.offsets(&placement, problem.len()), placement.height, normal.lower_bound)
+    Plan::of_normal(problem, &normal, &placement, bound)
+}
+
+/// Returns `true` if no two placed spans share bytes while both are live.
+fn are_apart(normal: &Normal, offsets: &[u64]) -> bool {
+    let mut ending: Vec<u32> = (0..).take(normal.spans.len()).collect();
+    ending.sort_unstable_by_key(|&number| normal.spans[number as usize].behind);
+    let mut ending = ending.into_iter().map(|number| number as usize).peekable();
+    // The ends of live spans by offset.
+    let mut live: BTreeMap<u64, u64> = BTreeMap::new();
+    for (span, &offset) in normal.spans.iter().zip(offsets).filter(|(_, offset)| **offset != UNPLACED) {
+        while let Some(ended) = ending.next_if(|&ended| normal.spans[ended].behind <= span.first) {
+            live.remove(&offsets[ended]);
+        }
+        let end = offset + span.size;
+        let below = live.range(..end).next_back();
+        if below.is_some_and(|(_, &other_end)| other_end > offset) {
+            return false;
+        }
+        live.insert(offset, end);
+    }
+    true
+}
+
+/// Takes out spans that share bytes with another one that is live with them: of both, that of the higher index
+/// in the problem.
+fn drop_overlapping(normal: &Normal, live: &LiveIndex, offsets: &mut [u64]) {
+    let mut order: Vec<usize> = (0..normal.spans.len()).collect();
+    order.sort_unstable_by_key(|&number| (!normal.is_fixed(number), normal.spans[number].index));
+    let wanted = offsets.to_vec();
+    offsets.fill(UNPLACED);
+    let mut placed = Vec::new();
+    for number in order.into_iter().filter(|&number| wanted[number] != UNPLACED) {
+        let (offset, span) = (wanted[number], &normal.spans[number]);
+        collect_placed(normal, live, number, |other| offsets[other], &mut placed);
+        let end = offset + span.size;
+        let is_free = || placed.iter().all(|other| other.offset >= end || offset >= other.end);
+        if normal.is_fixed(number) || is_free() {
+            offsets[number] = offset;
+        }
+    }
 }
 
 #[cfg(test)]

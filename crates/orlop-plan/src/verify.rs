@@ -1,15 +1,19 @@
 //! The check of plans, independent of the planners.
 //!
 //! A sweep over time keeps the live buffers by offset. A buffer that starts is compared with its two
-//! neighbours there: if it overlaps neither, it overlaps none. Only the types are shared with the planners.
+//! neighbours there: if it overlaps neither, it overlaps none. A buffer with parts is divided, at the times
+//! at which one of them starts or ends, into what all of them together have. Only the types are shared with
+//! the planners.
 
 use crate::buffer::alignment_bytes;
 use crate::{Plan, PlanError, Problem};
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 /// Checks a plan: it has one offset for each buffer, a multiple of its alignment; no two buffers share a byte
-/// while both are live; the height is the end of the highest buffer, and not below the bound. Takes O(n log
-/// n) time.
+/// while both are live, but parts of one buffer; the height is the end of the highest buffer, and not below
+/// the bound. Fixed buffers and parts are where they have to be, and no buffer is in a reserved range. Takes
+/// O(n log n) time, and O(k² log k) for a buffer with k parts.
 ///
 /// ```
 /// use orlop_plan::{Buffer, Plan, PlanError, Problem, verify};
@@ -34,7 +38,6 @@ pub fn verify(problem: &Problem, plan: &Plan) -> Result<(), PlanError> {
         return Err(PlanError::Count { offsets: offsets.len(), buffers: buffers.len() });
     }
     let mut highest_end = 0;
-    let mut events = Vec::with_capacity(2 * buffers.len());
     for (index, (buffer, &offset)) in buffers.iter().zip(offsets).enumerate() {
         let alignment = alignment_bytes(buffer.alignment);
         if !offset.is_multiple_of(alignment) {
@@ -46,36 +49,114 @@ pub fn verify(problem: &Problem, plan: &Plan) -> Result<(), PlanError> {
         };
         if size > 0 {
             highest_end = highest_end.max(end);
-            // At the same time, ends come before starts.
-            events.push((buffer.end, false, index));
-            events.push((buffer.start, true, index));
         }
+        check_place(problem, plan, index)?;
     }
     let height = plan.height();
     if height != highest_end {
         return Err(PlanError::Height { height, highest_end });
     }
+    check_overlaps(problem, &used_bytes(problem, plan))?;
+    // Last: a plan below the bound usually has overlaps, which say more.
+    if plan.lower_bound() > height {
+        return Err(PlanError::Bound { lower_bound: plan.lower_bound(), height });
+    }
+    Ok(())
+}
+
+/// Checks the place of a buffer that is fixed or a part, and that it is not in a reserved range.
+fn check_place(problem: &Problem, plan: &Plan, index: usize) -> Result<(), PlanError> {
+    let (offset, size) = (plan.offsets()[index], problem.buffers()[index].size);
+    let buffer = || problem.buffer_ref(index);
+    if let Some(fixed) = problem.fixed_offset(index).filter(|&fixed| fixed != offset) {
+        return Err(PlanError::NotFixed { buffer: buffer(), offset, fixed });
+    }
+    if let Some((whole, within)) = problem.part_of(index) {
+        let expected = plan.offsets()[whole].saturating_add(within);
+        if offset != expected {
+            let (part, whole) = (buffer(), problem.buffer_ref(whole));
+            return Err(PlanError::NotInPlace { part, whole, offset, expected });
+        }
+    }
+    // The ranges are in order and do not overlap.
+    let reserved = problem.reserved();
+    let next = reserved.get(reserved.partition_point(|range| range.end <= offset));
+    match next.filter(|range| size > 0 && range.start < offset + size) {
+        Some(range) => {
+            Err(PlanError::Reserved { buffer: buffer(), offset, start: range.start, end: range.end })
+        }
+        None => Ok(()),
+    }
+}
+
+/// Bytes that a buffer, or one of its parts, has for a time.
+struct UsedBytes {
+    index: usize,
+    time: Range<u64>,
+    bytes: Range<u64>,
+}
+
+/// Returns the bytes of all buffers. Those of a buffer with its parts do not overlap.
+fn used_bytes(problem: &Problem, plan: &Plan) -> Vec<UsedBytes> {
+    let of_buffer = |index: usize| {
+        let (buffer, offset) = (&problem.buffers()[index], plan.offsets()[index]);
+        UsedBytes { index, time: buffer.start..buffer.end, bytes: offset..offset + buffer.size }
+    };
+    let mut groups: BTreeMap<usize, Vec<UsedBytes>> = BTreeMap::new();
+    for index in 0..problem.len() {
+        if let Some((whole, _)) = problem.part_of(index) {
+            groups.entry(whole).or_insert_with(|| vec![of_buffer(whole)]).push(of_buffer(index));
+        }
+    }
+    let alone = (0..problem.len()).filter(|index| {
+        problem.buffers()[*index].size > 0 && problem.part_of(*index).is_none() && !groups.contains_key(index)
+    });
+    let mut used: Vec<UsedBytes> = alone.map(of_buffer).collect();
+    for mut members in groups.into_values() {
+        let mut times: Vec<u64> = members.iter().flat_map(|it| [it.time.start, it.time.end]).collect();
+        times.sort_unstable();
+        times.dedup();
+        members.sort_unstable_by_key(|member| member.bytes.start);
+        for time in times.windows(2).map(|pair| pair[0]..pair[1]) {
+            let mut end = 0;
+            let live = |member: &&UsedBytes| member.time.start <= time.start && time.end <= member.time.end;
+            for member in members.iter().filter(live).filter(|member| !member.bytes.is_empty()) {
+                let bytes = member.bytes.start.max(end)..member.bytes.end;
+                if !bytes.is_empty() {
+                    end = bytes.end;
+                    used.push(UsedBytes { index: member.index, time: time.clone(), bytes });
+                }
+            }
+        }
+    }
+    used
+}
+
+/// Checks that no bytes are used twice at the same time.
+fn check_overlaps(problem: &Problem, used: &[UsedBytes]) -> Result<(), PlanError> {
+    let mut events = Vec::with_capacity(2 * used.len());
+    for (number, used) in used.iter().enumerate() {
+        // At the same time, ends come before starts.
+        events.push((used.time.end, false, number));
+        events.push((used.time.start, true, number));
+    }
     events.sort_unstable();
     let mut live: BTreeMap<u64, usize> = BTreeMap::new();
-    for (time, starts, index) in events {
-        let offset = offsets[index];
+    for (time, starts, number) in events {
+        let Range { start: offset, end } = used[number].bytes;
         if !starts {
             live.remove(&offset);
             continue;
         }
-        let end = |index: usize| offsets[index] + buffers[index].size;
-        let below = live.range(..=offset).next_back().filter(|&(_, &other)| end(other) > offset);
-        let above = || live.range(offset..).next().filter(|&(&other, _)| other < end(index));
+        let below = live.range(..=offset).next_back().filter(|&(_, &other)| used[other].bytes.end > offset);
+        let above = || live.range(offset..).next().filter(|&(&other, _)| other < end);
         if let Some((&other_offset, &other)) = below.or_else(above) {
-            let (from, to) = (offset.max(other_offset), end(index).min(end(other)));
-            let (first, second) = (problem.buffer_ref(other), problem.buffer_ref(index));
+            let (from, to) = (offset.max(other_offset), end.min(used[other].bytes.end));
+            let (first, second) = (used[other].index, used[number].index);
+            let (first, second) = (problem.buffer_ref(first), problem.buffer_ref(second));
             return Err(PlanError::Overlap { first, second, time, from, to });
         }
-        live.insert(offset, index);
-    }
-    // Last: a plan below the bound usually has overlaps, which say more.
-    if plan.lower_bound() > height {
-        return Err(PlanError::Bound { lower_bound: plan.lower_bound(), height });
+        live.insert(offset, number);
     }
     Ok(())
 }

@@ -4,7 +4,7 @@ use super::Violation;
 use crate::source::SourceText;
 
 /// The path prefixes, relative to the root, of files that may use `unsafe`.
-const UNSAFE: [&str; 14] = [
+const UNSAFE: [&str; 16] = [
     "crates/orlop-sync/",
     "crates/orlop-host/",
     "crates/orlop-alloc/",
@@ -19,6 +19,8 @@ const UNSAFE: [&str; 14] = [
     "crates/orlop/examples/",        // They show how a backing is implemented and a file is mapped.
     "crates/orlop-testkit/",         // Its mocks and its faulty allocators implement an unsafe trait.
     "benches/src/peers",             // Other allocators are called through their C interfaces.
+    "integrations/arrow/",           // Foreign memory, on both sides.
+    "integrations/ort/",             // The C interface of ONNX Runtime.
 ];
 
 /// A longer file probably contains more than one concept.

@@ -1,5 +1,6 @@
 //! A global allocator over the caching engine.
 
+use super::observed::{NAME, notify_allocated, notify_freed};
 use super::{Header, base, header, offset, put_header, request, with_header};
 use crate::backing::{HugePages, Mmap};
 use crate::caching::Caching;
@@ -22,9 +23,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// Every block has a record of 128 bytes and begins at a multiple of 64, so this suits programs with large
 /// data and tests of the engine, not programs with many small values.
 ///
-/// No user code runs inside the engine: it has no handle here, so it has no observer, gives out no blocks and
-/// logs nothing. A panic inside, which would be a bug in the engine, aborts the process: global allocators
-/// must not unwind.
+/// No user code runs inside the engine, except an [observer](GlobalAllocator::observe): it has no handle
+/// here, so it gives out no blocks and logs nothing. A panic of the observer ends there. A panic of the
+/// engine, which would be a bug, aborts the process: global allocators must not unwind.
 ///
 /// ```
 /// use orlop_alloc::bare::GlobalAllocator;
@@ -199,7 +200,7 @@ impl SystemScope {
 
 fn engine() -> &'static Caching<Mmap> {
     let mmap = || Mmap::new().huge_pages(HugePages::System);
-    ENGINE.get_or_init(|| Caching::builder(mmap()).name("global").build())
+    ENGINE.get_or_init(|| Caching::builder(mmap()).name(NAME).build())
 }
 
 /// # Safety
@@ -232,6 +233,7 @@ fn allocate_memory(layout: Layout, zeroed: bool) -> Option<NonNull<u8>> {
     let engine = engine();
     let cached = engine.take_cached(&request);
     let block = cached.or_else(|| engine.allocate(&request).ok())?;
+    notify_allocated(&block);
     // SAFETY: the block has the size and alignment of the layout with its header.
     Some(unsafe { put_header(block.ptr, offset(layout), Some(block.record())) })
 }
@@ -244,6 +246,7 @@ fn allocate_memory(layout: Layout, zeroed: bool) -> Option<NonNull<u8>> {
 unsafe fn return_block(engine: &Caching<Mmap>, record: NonNull<Record>) -> Result<()> {
     // SAFETY: the header of a block that `allocate_memory` converted into a bare pointer.
     let block = unsafe { RawBlock::from_record(record) };
+    notify_freed(&block);
     // SAFETY: guaranteed by the caller; the engine is never destroyed.
     match unsafe { Caching::give_cached(NonNull::from(engine), block) } {
         None => Ok(()),

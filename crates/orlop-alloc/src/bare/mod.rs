@@ -16,6 +16,7 @@
 #[cfg(feature = "allocator-api2")]
 mod collections;
 mod global;
+mod observed;
 
 #[cfg(feature = "allocator-api2")]
 pub use self::collections::CollectionAllocator;

@@ -2,7 +2,7 @@
 //!
 //! `Context::copy` and `Context::duplicate` of `orlop-context` choose the operations.
 
-use crate::{Access, Allocator, AllocatorRef, Block, DeviceOps, DevicePtr, Error, RawBlock, Request, Result};
+use crate::{Access, Block, DeviceOps, DevicePtr, Error, RawBlock, Result};
 use orlop_core::StreamId;
 use orlop_host::shield::report;
 
@@ -107,6 +107,41 @@ impl Block {
         finish(ops, stream, submitted, unkept)
     }
 
+    /// Copies ranges of this block to other places in it, in this order, by `ops` on `stream`. The stream and
+    /// the host wait as for [`Block::copy_by`].
+    ///
+    /// # Errors
+    ///
+    /// [`Error::OutsideBlock`] for a range that is not inside the block, [`Error::OverlappingCopy`] for one
+    /// that overlaps the place it is copied to: nothing is then copied. Otherwise as for [`Block::zero_by`].
+    pub fn copy_within_by(
+        &mut self,
+        ops: &dyn DeviceOps,
+        ranges: &[CopyRange],
+        stream: StreamId,
+    ) -> Result<()> {
+        for &CopyRange { to, from, bytes } in ranges {
+            self.check_inside(from, bytes)?;
+            self.check_inside(to, bytes)?;
+            if bytes > from.abs_diff(to) {
+                return Err(Error::OverlappingCopy { from, to, bytes });
+            }
+        }
+        ops.check_on(self.device())?;
+        let is_kept = self.is_kept_for(ops, stream)?;
+        let submitted = ranges.iter().filter(|range| range.bytes > 0).try_for_each(|range| {
+            // SAFETY: inside this block, as checked above.
+            let to = unsafe { self.device_ptr().add(range.to) };
+            // SAFETY: as above.
+            let from = unsafe { self.device_ptr().add(range.from) };
+            // SAFETY: disjoint ranges of a block that is borrowed exclusively until the stream was
+            // synchronized, or kept: by its allocator, or as unfinished.
+            unsafe { ops.copy(to, from, range.bytes, stream) }
+        });
+        let unkept = [&*self];
+        finish(ops, stream, submitted, if is_kept { &[] } else { &unkept })
+    }
+
     /// Zeroes this block's bytes by `ops` on `stream`. The stream and the host wait as for
     /// [`Block::copy_by`].
     ///
@@ -160,31 +195,6 @@ impl Block {
             Access::Device | Access::None => Err(Error::NotHostAccessible { device: self.device() }),
         }
     }
-
-    /// Allocates a block from `allocator` with the same bytes, kind, alignment, tag and stream.
-    ///
-    /// ```
-    /// use orlop_alloc::{Allocator, backing::System, engine::Direct, Request, Tag};
-    /// use orlop_core::MemoryKind;
-    ///
-    /// let allocator = Direct::new(System::new()).into_ref();
-    /// let request = Request::new(100).kind(MemoryKind::Persistent).tag(Tag::new("weights"));
-    /// let mut block = allocator.allocate(&request)?;
-    /// block.bytes_mut()?.fill(7);
-    /// let copy = block.try_clone_in(&allocator)?;
-    /// assert_eq!((copy.bytes()?, copy.kind(), copy.tag()), (block.bytes()?, block.kind(), block.tag()));
-    /// # Ok::<(), orlop_alloc::Error>(())
-    /// ```
-    ///
-    /// # Errors
-    ///
-    /// [`Error::NotHostAccessible`] if either block is not accessible from the host, [`Error::OutOfMemory`],
-    /// and [`Error::InvalidRequest`] for a kind that the allocator's device does not support.
-    pub fn try_clone_in<A: ?Sized + Allocator>(&self, allocator: &AllocatorRef<A>) -> Result<Self> {
-        let request =
-            Request::new(0).align(self.align()).kind(self.kind()).tag(self.tag()).stream(self.stream());
-        allocator.allocate_copy(&request, self.bytes()?)
-    }
 }
 
 /// Waits for submitted work, unless the memory of all its blocks is kept by their allocators. After an error
@@ -210,60 +220,15 @@ pub(crate) fn leak_unfinished(raw: RawBlock) {
     // Dropping a raw block returns nothing.
 }
 
-impl<A: ?Sized + Allocator> AllocatorRef<A> {
-    /// Allocates a block and copies `bytes` into it. The length of `bytes` replaces the request's size.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::NotHostAccessible`], [`Error::OutOfMemory`], [`Error::InvalidRequest`].
-    pub fn allocate_copy(&self, request: &Request, bytes: &[u8]) -> Result<Block> {
-        // Every byte is overwritten below, so zeroing would be a second write.
-        let request = Request { bytes: bytes.len(), zeroed: false, ..*request };
-        let mut block = self.allocate(&request)?;
-        block.bytes_mut()?.copy_from_slice(bytes);
-        Ok(block)
-    }
-}
-
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
-    use crate::Tag;
     use crate::backing::{Null, System};
-    use crate::bfc::Bfc;
     use crate::caching::Caching;
     use crate::engine::Direct;
-    use crate::{HostOps, Record};
-    use orlop_core::{Alignment, Device, MemoryKind, StreamId};
+    use crate::{Allocator, HostOps, Record, Request};
+    use orlop_core::{Device, StreamId};
     use std::ptr::NonNull;
-
-    #[test]
-    fn a_clone_keeps_what_the_block_is() {
-        let allocator = Bfc::new(System::new()).into_ref();
-        let request = Request::new(1000)
-            .kind(MemoryKind::KvCache)
-            .align(Alignment::new(4096).unwrap())
-            .tag(Tag::new("copying test"))
-            .stream(StreamId::from_raw(3));
-        let mut block = allocator.allocate(&request).unwrap();
-        for (index, byte) in block.bytes_mut().unwrap().iter_mut().enumerate() {
-            *byte = index.to_le_bytes()[0];
-        }
-        let copy = block.try_clone_in(&allocator.clone().erase()).unwrap();
-        assert_eq!(copy.bytes().unwrap(), block.bytes().unwrap());
-        assert_eq!((copy.kind(), copy.tag(), copy.stream()), (block.kind(), block.tag(), block.stream()));
-        assert_eq!((copy.align(), copy.as_ptr().as_ptr().addr() % 4096), (block.align(), 0));
-        assert_ne!((copy.id(), copy.as_ptr()), (block.id(), block.as_ptr()));
-    }
-
-    #[test]
-    fn empty_blocks_can_be_cloned_and_copied() {
-        let allocator = Direct::new(System::new()).into_ref();
-        let empty = allocator.allocate(&Request::new(0).kind(MemoryKind::Workspace)).unwrap();
-        let mut copy = empty.try_clone_in(&allocator).unwrap();
-        copy.copy_from(&empty).unwrap();
-        assert_eq!((copy.len(), copy.kind()), (0, MemoryKind::Workspace));
-    }
 
     /// Operations that take effect at once, on a device that cannot be waited for.
     #[derive(Debug)]
@@ -341,6 +306,22 @@ mod tests {
         }
         assert!(copy(&[range(3, 0, 2), range(0, 4, 2), range(1, 2, 1), range(5, 6, 0)]).is_none());
         assert_eq!(target.bytes().unwrap(), [5, 3, 0, 1, 2]);
+    }
+
+    #[test]
+    fn ranges_are_copied_inside_a_block_unless_they_overlap() {
+        let host = Direct::new(System::new()).into_ref();
+        let mut block = host.allocate_copy(&Request::new(0), &[1, 2, 3, 4, 5, 6]).unwrap();
+        let range = |to, from, bytes| CopyRange { to, from, bytes };
+        let mut copy = |ranges: &[CopyRange]| block.copy_within_by(&HostOps, ranges, StreamId::HOST).err();
+        for (to, from, bytes) in [(1, 0, 2), (0, 3, 4), (0, 1, 2)] {
+            let error = copy(&[range(0, 5, 1), range(to, from, bytes)]);
+            let is_refused =
+                matches!(error, Some(Error::OverlappingCopy { .. } | Error::OutsideBlock { .. }));
+            assert!(is_refused, "{to}, {from}, {bytes}: {error:?}");
+        }
+        assert!(copy(&[range(0, 3, 3), range(5, 0, 1), range(2, 2, 0)]).is_none());
+        assert_eq!(block.bytes().unwrap(), [4, 5, 6, 4, 5, 4]);
     }
 
     #[test]

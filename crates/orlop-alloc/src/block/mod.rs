@@ -15,6 +15,7 @@
 //! | `deleter` | how foreign memory is freed |
 //! | `copying` | copies and fills; blocks that a device may still use |
 
+mod cloning;
 mod copying;
 mod deleter;
 mod memory_block;

@@ -328,6 +328,10 @@ unsafe impl Send for Record {}
 // SAFETY: through a shared reference only plain fields can be read, atomics changed, and `StreamUses` is
 // `Sync`.
 unsafe impl Sync for Record {}
+
+/// A shared record changes by single atomic words, so that no panic leaves it half changed.
+impl std::panic::RefUnwindSafe for Record {}
+
 // SAFETY: a raw block is the only holder of its record.
 unsafe impl Send for RawBlock {}
 // SAFETY: as for the record.

@@ -61,10 +61,32 @@ fn a_capacity_fits_or_does_not() {
     let verdict = |capacity: &str| planned(&[&path, "--capacity", capacity])["capacity"].clone();
     assert_eq!(verdict("1KiB"), json!({"bytes": 1024, "verdict": "fits"}));
     let infeasible = "infeasible: at least 22 bytes are missing";
-    assert_eq!(verdict("128"), json!({"bytes": 128, "verdict": infeasible}));
+    let witness = json!({"time": 1, "buffers": [0, 1], "bytes": 150});
+    assert_eq!(verdict("128"), json!({"bytes": 128, "verdict": infeasible, "witness": witness}));
     let text = stdout(&orlop(&["plan", &path, "--capacity", "128"]));
-    assert!(text.contains(&format!("In 128 B: {infeasible}.")), "{text}");
+    assert!(
+        text.contains(&format!("In 128 B: {infeasible}.\nAt 1, 2 buffers are live that need 150 B:\n")),
+        "{text}"
+    );
+    assert!(text.contains("  100 B a\n  50 B b\n"), "{text}");
     assert!(complaint(&orlop(&["plan", &path, "--capacity", "much"]), 2).contains("much"));
+}
+
+#[test]
+fn solutions_of_minimalloc_are_written_and_read() {
+    let folder =
+        Folder::with(&[("two.csv", "id,lower,upper,size,offset,hint\na,0,2,100,32,\nb,1,3,50,,200\n")]);
+    let (path, solution) = (folder.path("two.csv"), folder.path("solution.csv"));
+    let text = stdout(&orlop(&["plan", &path, "-o", &solution]));
+    assert!(text.contains("2 offsets"), "{text}");
+    let written = fs::read_to_string(&solution).expect("a solution");
+    assert_eq!(written, "id,lower,upper,size,offset\na,0,2,100,32\nb,1,3,50,132\n");
+    // All offsets are fixed there.
+    let plan = planned(&[&solution]);
+    assert_eq!((&plan["offsets"], &plan["verdict"]), (&json!([32, 132]), &json!("optimal")));
+    assert_eq!(plan["buffers"][0]["fixed"], true);
+    let written = folder.path("plan.json");
+    assert!(stdout(&orlop(&["plan", &solution, "-o", &written])).contains("verified"));
 }
 
 #[test]

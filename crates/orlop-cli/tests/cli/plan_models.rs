@@ -109,6 +109,14 @@ fn several_plans_have_one_block() {
     assert!(complaint(&refused, 2).contains("--report is for one plan"));
 }
 
+#[test]
+fn plans_with_constraints_and_a_capacity_conform_to_the_schema() {
+    let folder = Folder::with(&[("two.csv", "id,lower,upper,size,offset\na,0,2,100,32\nb,1,3,50,\n")]);
+    let plan = planned(&[&folder.path("two.csv"), "--capacity", "128"]);
+    assert!(plan["capacity"]["witness"].is_object() && plan["buffers"][0]["fixed"] == true, "{plan}");
+    assert_eq!(conforms(&plan, &schema(), &schema()), Ok(()));
+}
+
 fn schema() -> Value {
     let path = testdata().join("../docs/plan.schema.json");
     serde_json::from_str(&fs::read_to_string(path).expect("a schema")).expect("JSON")

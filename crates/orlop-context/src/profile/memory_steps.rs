@@ -26,6 +26,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, ThreadId};
 use std::time::{Duration, Instant};
 
+/// The number of steps at which the times of the older half are read: each unread one keeps events.
+const UNREAD_SPANS: usize = 1024;
+
 /// A profile of steps: see [the module](super) for an example.
 #[derive(Debug)]
 pub struct MemorySteps {
@@ -94,8 +97,9 @@ impl MemorySteps {
         self
     }
 
-    /// Measures the time of each step on a device too, from now on. Reading it waits for the device; where it
-    /// cannot be measured, such as in a capture, a step has none.
+    /// Measures the time of each step on a device too, from now on. Reading it waits for the device: for the
+    /// work of the 512 oldest steps when 1024 are unread. Where it cannot be measured, such as in a capture,
+    /// a step has none.
     #[must_use]
     pub fn time_on(mut self, clock: impl DeviceClock + 'static) -> Self {
         self.clock = Some(Arc::new(clock));
@@ -130,7 +134,7 @@ impl MemorySteps {
     /// Returns the finished steps, in the order in which they started. Waits for their work on the device, if
     /// its time is measured.
     pub fn finished(&self) -> Vec<StepMemory> {
-        self.recorder.read_device_times();
+        self.recorder.read_device_times(0);
         let mut finished = self.recorder.state().finished.clone();
         finished.sort_unstable_by_key(|step| step.order);
         finished
@@ -165,7 +169,7 @@ impl MemoryStepGuard<'_> {
     /// Ends the step and returns its statistics. Waits for its work on the device, if its time is measured.
     pub fn finish(mut self) -> StepMemory {
         self.end();
-        self.recorder.read_device_times();
+        self.recorder.read_device_times(0);
         let state = self.recorder.state();
         let step = state.finished.iter().rev().find(|step| step.order == self.order).cloned();
         drop(state);
@@ -180,6 +184,11 @@ impl MemoryStepGuard<'_> {
         let mut state = self.recorder.state();
         state.end(self.order, now);
         state.spans.extend(span.map(|span| (self.order, span)));
+        let is_full = state.spans.len() >= UNREAD_SPANS;
+        drop(state);
+        if is_full {
+            self.recorder.read_device_times(UNREAD_SPANS / 2);
+        }
     }
 }
 
@@ -265,9 +274,12 @@ impl Recorder {
         self.start.elapsed()
     }
 
-    /// Waits for the ended spans, and notes their times.
-    fn read_device_times(&self) {
-        let spans = mem::take(&mut self.state().spans);
+    /// Waits for the ended spans but the last `kept`, and notes their times.
+    fn read_device_times(&self, kept: usize) {
+        let mut state = self.state();
+        let count = state.spans.len().saturating_sub(kept);
+        let spans: Vec<_> = state.spans.drain(..count).collect();
+        drop(state);
         // Unlocked: a backend can report something, and a subscriber is user code.
         for (order, mut span) in spans {
             let time = measured(span.time());

@@ -10,6 +10,9 @@ use orlop_device::{Policy, TorchConf};
 
 const MIB: usize = 1 << 20;
 
+/// A number of steps that does not fill the queues of the streams: the host does not wait for the device.
+const BURST: u32 = 100;
+
 /// Milliseconds to make memory out of handles of several sizes, and to move it to other addresses.
 pub(super) fn pages(costs: &Costs) -> Result<()> {
     let total = costs.or_quick(1024 * MIB, 64 * MIB);
@@ -99,6 +102,18 @@ pub(super) fn events(costs: &Costs) -> Result<()> {
         check(unsafe { sys::cuStreamWaitEvent(streams[1], event.0, 0) })
     })?;
     row("record, and the other stream waits", [format!("{both:.0}")]);
+    let (there, back) = (Event::new()?, Event::new()?);
+    let in_turn = ns_each(rounds, || {
+        for (event, from, to) in [(&there, streams[0], streams[1]), (&back, streams[1], streams[0])] {
+            // SAFETY: the events and both streams are kept.
+            check(unsafe { sys::cuEventRecord(event.0, from) })?;
+            // SAFETY: as above.
+            check(unsafe { sys::cuStreamWaitEvent(to, event.0, 0) })?;
+        }
+        Ok(())
+    })?;
+    row("each of two streams waits for the other, in turn", [format!("{in_turn:.0}")]);
+    two.synchronize()?;
     let mut status = sys::CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE;
     // SAFETY: as above; it writes one number.
     let capturing =
@@ -130,7 +145,8 @@ pub(super) fn two_streams(costs: &Costs) -> Result<()> {
         "allocator",
         "a pair on one stream, ns",
         "a step of two streams, ns",
-        "the same, waited for each 100",
+        "of these, on the host",
+        "reserved",
     ]);
     for policy in [Policy::orlop(), Policy::torch(&TorchConf::default())] {
         let name = policy.name;
@@ -146,16 +162,15 @@ pub(super) fn two_streams(costs: &Costs) -> Result<()> {
         };
         let alone = ns_each(rounds, pair).and_then(|_| ns_each(rounds, pair))?;
         let both = ns_each(rounds, step).and_then(|_| ns_each(rounds, step))?;
-        let mut done = 0_u32;
-        let waited = ns_each(rounds, || {
-            step()?;
-            done += 1;
-            if done.is_multiple_of(100) {
-                streams.iter().try_for_each(DeviceStream::synchronize)?;
-            }
-            Ok(())
-        })?;
-        row(format!("`{name}`"), [alone, both, waited].map(|time| format!("{time:.0}")));
+        let bursts = rounds.div_ceil(BURST);
+        let mut on_host = 0.0;
+        for _ in 0..bursts {
+            streams.iter().try_for_each(DeviceStream::synchronize)?;
+            on_host += ns_each(BURST, step)? / f64::from(bursts);
+        }
+        let times = [alone, both, on_host].map(|time| format!("{time:.0}"));
+        let reserved = ByteSize(allocator.usage().reserved).to_string();
+        row(format!("`{name}`"), times.into_iter().chain([reserved]));
     }
     Ok(())
 }

@@ -15,15 +15,15 @@ pub(super) fn overlap(costs: &Costs) -> Result<()> {
     let batch = costs.or_quick(64 * MIB, MIB);
     let work = costs.or_quick(1536 * MIB, MIB);
     let steps = costs.or_quick(200, 8);
-    let eager = |mut policy: Policy, steal| {
-        policy.extensions.lazy_events = false;
+    let unlimited = |mut policy: Policy, steal| {
+        policy.extensions.limit_run_ahead = false;
         policy.extensions.steal = steal;
         policy
     };
     let policies = [
         ("`Policy::orlop`", Policy::orlop()),
-        ("the same, `lazy_events` off", eager(Policy::orlop(), true)),
-        ("the same, `steal` off, too", eager(Policy::orlop(), false)),
+        ("the same, `limit_run_ahead` off", unlimited(Policy::orlop(), true)),
+        ("the same, `steal` off, too", unlimited(Policy::orlop(), false)),
         ("`Policy::torch`", Policy::torch(&TorchConf::default())),
     ];
     let (side, main) = (costs.device.create_stream()?, costs.device.create_stream()?);
@@ -59,7 +59,7 @@ pub(super) fn overlap(costs: &Costs) -> Result<()> {
             ns_each(16, &mut step)?;
             let whole = ns_each(steps, &mut step)?;
             main.synchronize()?;
-            let copies = ns_each(steps, || Ok(load().and_then(|_| Ok(side.synchronize()?))?))?;
+            let copies = ns_each(steps, || load().and_then(|_| Ok(side.synchronize()?)))?;
             let works = ns_each(steps, || compute().and_then(|()| Ok(main.synchronize()?)))?;
             let ms = [whole, copies, works].map(|ns| format!("{:.2}", ns / 1e6));
             let reserved = ByteSize(allocator.device_stats().reserved_bytes.all.peak).to_string();

@@ -6,7 +6,7 @@ use orlop_core::StreamId;
 use orlop_cuda::caching_allocator_with;
 use orlop_device::{Policy, TorchConf};
 use std::sync::{Barrier, mpsc};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 const BYTES: usize = 1 << 20;
 
@@ -15,7 +15,7 @@ const BYTES: usize = 1 << 20;
 pub(super) fn threads(costs: &Costs) -> Result<()> {
     let pairs = costs.or_quick(300_000, 200);
     println!("ns per pair of 1 MiB through `dyn Allocator`, each thread on its own stream\n");
-    head(&["allocator", "1 thread", "2", "4", "8", "freed by another thread"]);
+    head(&["allocator", "1 thread", "2", "4", "8", "allocated, freed by another thread"]);
     for policy in [Policy::orlop(), Policy::torch(&TorchConf::default())] {
         let name = policy.name;
         let allocator: AllocatorRef = caching_allocator_with(&costs.device, policy)?.into_ref().erase();
@@ -23,7 +23,8 @@ pub(super) fn threads(costs: &Costs) -> Result<()> {
         for threads in [1, 2, 4, 8] {
             cells.push(format!("{:.0}", pairs_of(costs, &allocator, threads, pairs)?));
         }
-        cells.push(format!("{:.0}", foreign_frees(costs, &allocator, pairs / 10)?));
+        let [allocated, freed] = foreign_frees(costs, &allocator, pairs)?;
+        cells.push(format!("{allocated:.0}, {freed:.0}"));
         row(format!("`{name}`"), cells);
     }
     Ok(())
@@ -53,21 +54,37 @@ fn pairs_of(costs: &Costs, allocator: &AllocatorRef, threads: usize, pairs: u32)
     })
 }
 
-/// Returns the nanoseconds of an allocation on one thread and its free on another, of the slower of both.
-fn foreign_frees(costs: &Costs, allocator: &AllocatorRef, pairs: u32) -> Result<f64> {
+/// Returns the nanoseconds of an allocation on one thread, and of its free on another, without the channel
+/// between them.
+fn foreign_frees(costs: &Costs, allocator: &AllocatorRef, pairs: u32) -> Result<[f64; 2]> {
     const BATCH: u32 = 64;
     let stream = costs.device.create_stream()?;
     let request = Request::new(BYTES).stream(stream.id());
+    // As much as is on the way at once, and more: nothing grows later.
+    let warm = (0..5 * BATCH).map(|_| allocator.allocate(&request));
+    drop(warm.collect::<orlop_alloc::Result<Vec<_>>>()?);
     let (send, receive) = mpsc::sync_channel::<Vec<Block>>(2);
-    let begin = Instant::now();
-    std::thread::scope(|scope| -> Result<()> {
-        scope.spawn(move || receive.into_iter().for_each(drop));
-        for _ in 0..pairs.div_ceil(BATCH) {
+    let batches = pairs.div_ceil(BATCH);
+    let mut allocating = Duration::ZERO;
+    let freeing = std::thread::scope(|scope| -> Result<Duration> {
+        let freeing = scope.spawn(move || {
+            let mut spent = Duration::ZERO;
+            for blocks in receive {
+                let start = Instant::now();
+                drop(blocks);
+                spent += start.elapsed();
+            }
+            spent
+        });
+        for _ in 0..batches {
+            let start = Instant::now();
             let blocks = (0..BATCH).map(|_| allocator.allocate(&request));
-            send.send(blocks.collect::<orlop_alloc::Result<_>>()?)?;
+            let blocks = blocks.collect::<orlop_alloc::Result<_>>()?;
+            allocating += start.elapsed();
+            send.send(blocks)?;
         }
         drop(send);
-        Ok(())
+        Ok(freeing.join().map_err(|_| "a thread panicked")?)
     })?;
-    Ok(begin.elapsed().as_nanos() as f64 / f64::from(pairs.next_multiple_of(BATCH)))
+    Ok([allocating, freeing].map(|time| time.as_nanos() as f64 / f64::from(batches * BATCH)))
 }

@@ -170,6 +170,15 @@ impl CudaDevice {
         self.state.enter()?.memory()
     }
 
+    /// Waits, on the host, for all work of the device, that of unknown streams included.
+    ///
+    /// # Errors
+    ///
+    /// [`CudaError::Capturing`] if a known stream captures; failures of the driver.
+    pub fn synchronize(&self) -> Result<(), CudaError> {
+        self.state.synchronize()
+    }
+
     pub(crate) fn state(&self) -> &Arc<DeviceState> {
         &self.state
     }

@@ -25,6 +25,10 @@ pub(crate) const NOT_READY: i32 = 600;
 /// `CUDA_ERROR_STREAM_CAPTURE_IMPLICIT`.
 pub(crate) const CAPTURE_IMPLICIT: i32 = 906;
 
+/// `CUDA_ERROR_INVALID_VALUE`, `CUDA_ERROR_NOT_SUPPORTED`.
+pub(crate) const INVALID_VALUE: i32 = 1;
+pub(crate) const NOT_SUPPORTED: i32 = 801;
+
 /// `CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED`.
 pub(crate) const PEER_ACCESS_ALREADY_ENABLED: i32 = 704;
 
@@ -146,6 +150,14 @@ impl AccessDescriptor {
     }
 }
 
+/// `CUipcMemHandle`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(C)]
+pub(crate) struct IpcMemoryHandle(pub(crate) [u8; 64]);
+
+/// `CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS`.
+pub(crate) const IPC_LAZY_PEER_ACCESS: u32 = 1;
+
 /// `CUDA_MEMCPY3D`, for memory that is addressed by rows of a pitch.
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
@@ -211,6 +223,7 @@ mod tests {
         assert_eq!(size_of::<PoolProperties>(), size_of::<sys::CUmemPoolProps>());
         assert_eq!(offset_of!(PoolProperties, location), offset_of!(sys::CUmemPoolProps, location));
         assert_eq!(size_of::<AccessDescriptor>(), size_of::<sys::CUmemAccessDesc>());
+        assert_eq!(size_of::<IpcMemoryHandle>(), size_of::<sys::CUipcMemHandle>());
         assert_eq!(size_of::<Copy3D>(), size_of::<sys::CUDA_MEMCPY3D>());
         assert_eq!(
             offset_of!(Copy3D, to) + offset_of!(CopySide, pitch),

@@ -5,7 +5,9 @@
 //! result code that is newer than these declarations is then an unknown number, and no invalid `enum`.
 //! Functions under `optional` may be missing.
 
-use super::abi::{AccessDescriptor, AllocationProperties, Copy3D, DeviceAddress, Handle, PoolProperties};
+use super::abi::{
+    AccessDescriptor, AllocationProperties, Copy3D, DeviceAddress, Handle, IpcMemoryHandle, PoolProperties,
+};
 use crate::error::CudaError;
 use libloading::Library;
 use std::ffi::{c_char, c_void};
@@ -119,6 +121,10 @@ symbols! {
     );
     } optional {
     cuCtxGetId(Handle, *mut u64);
+    cuIpcGetMemHandle(*mut IpcMemoryHandle, DeviceAddress);
+    cuIpcOpenMemHandle_v2(*mut DeviceAddress, IpcMemoryHandle, u32);
+    cuIpcCloseMemHandle(DeviceAddress);
+    cuMemGetAddressRange_v2(*mut DeviceAddress, *mut usize, DeviceAddress);
     cuEventElapsedTime(*mut f32, Handle, Handle);
     cuEventElapsedTime_v2(*mut f32, Handle, Handle);
     cuStreamGetCaptureInfo_v2(Handle, *mut i32, *mut u64, *mut Handle, *mut *const Handle, *mut usize);

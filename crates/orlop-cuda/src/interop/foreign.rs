@@ -213,24 +213,4 @@ impl CudaDevice {
         }
         Ok(kind == abi::MEMORY_TYPE_DEVICE && ordinal == self.state().number())
     }
-
-    /// Opens memory that another process exported.
-    ///
-    /// # Errors
-    ///
-    /// [`CudaError::Unsupported`], always: memory of other processes is not supported yet.
-    pub fn import_memory(&self, handle: &[u8]) -> Result<Block, CudaError> {
-        let _ = handle;
-        Err(CudaError::Unsupported { device: self.device(), what: "memory of other processes" })
-    }
-
-    /// Exports a block for other processes.
-    ///
-    /// # Errors
-    ///
-    /// [`CudaError::Unsupported`], always: memory of other processes is not supported yet.
-    pub fn export_memory(&self, block: &Block) -> Result<Vec<u8>, CudaError> {
-        let _ = block;
-        Err(CudaError::Unsupported { device: self.device(), what: "memory of other processes" })
-    }
 }

@@ -5,11 +5,13 @@
 //! | `buffer` | owned elements in device memory |
 //! | `slices` | blocks as cudarc's device memory |
 //! | `foreign` | device memory of other code as blocks |
+//! | `processes` | blocks that processes share |
 //! | `users` | the streams that buffers are used on |
 //! | `value` | plain data as an argument of a kernel |
 
 mod buffer;
 mod foreign;
+mod processes;
 mod slices;
 mod users;
 mod value;

@@ -63,6 +63,21 @@ fn steps_of_a_capture_have_no_device_time() {
     assert!(created >= 2 && created == destroyed, "{created} {destroyed}");
 }
 
+/// A program that never reads the times keeps a bounded number of events.
+#[test]
+fn unread_times_are_bounded() {
+    let machine = Machine::new(&SimulationConfig::new());
+    let stream = machine.device.create_stream().unwrap();
+    let steps = MemorySteps::on(&Context::new()).time_on(StreamClock::new(&stream));
+    for _ in 0..3000 {
+        drop(steps.step("one of many"));
+        let events = machine.calls("cuEventCreate") - machine.calls("cuEventDestroy_v2");
+        assert!(events <= 2 * 1024 + 2, "{events}");
+    }
+    let finished = steps.finished();
+    assert_eq!(finished.iter().filter(|step| step.device_time.is_some()).count(), 3000);
+}
+
 /// An event that cannot be read is no failure of the program.
 #[test]
 fn a_time_that_fails_is_left_out() {

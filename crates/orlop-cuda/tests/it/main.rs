@@ -36,6 +36,7 @@ mod order;
 mod peers;
 mod planned;
 mod pools;
+mod processes;
 mod programs;
 mod random;
 mod steady;

@@ -174,8 +174,6 @@ fn what_is_not_supported_is_refused() {
     let refused = unsafe { ops.copy(far(&block), far(&block), 1, StreamId::from_raw(u64::MAX >> 1)) };
     let error = refused.unwrap_err();
     assert!(matches!(error.backend_error(), Some(orlop_cuda::CudaError::UnknownStream { .. })));
-    assert!(machine.device.export_memory(&block).is_err());
-    assert!(machine.device.import_memory(&[0; 64]).is_err());
 }
 
 /// More copies at once than one buffer serves: none is freed while the device reads it, also where frees do

@@ -5,8 +5,9 @@ use cudarc::driver::{CudaContext, result, sys};
 use orlop_cudasim_control::SimulationConfig;
 use std::ptr;
 use sys::CUresult::{
-    CUDA_ERROR_INVALID_DEVICE, CUDA_ERROR_INVALID_HANDLE, CUDA_ERROR_NO_DEVICE, CUDA_ERROR_NOT_INITIALIZED,
-    CUDA_ERROR_NOT_SUPPORTED, CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED, CUDA_ERROR_PEER_ACCESS_UNSUPPORTED,
+    CUDA_ERROR_INVALID_CONTEXT, CUDA_ERROR_INVALID_DEVICE, CUDA_ERROR_INVALID_HANDLE,
+    CUDA_ERROR_INVALID_VALUE, CUDA_ERROR_NO_DEVICE, CUDA_ERROR_NOT_INITIALIZED, CUDA_ERROR_NOT_SUPPORTED,
+    CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED, CUDA_ERROR_PEER_ACCESS_UNSUPPORTED,
 };
 
 #[test]
@@ -68,14 +69,22 @@ fn access_between_devices_is_a_matter_of_configuration() {
 }
 
 #[test]
-fn handles_for_other_processes_are_refused_with_a_code() {
+fn handles_for_other_processes_are_checked() {
     let (_driver, _context) = start();
     let address = allocate(64);
     // SAFETY: zero is a valid value of every field.
     let mut memory: sys::CUipcMemHandle = unsafe { std::mem::zeroed() };
-    assert_eq!(cu!(cuIpcGetMemHandle(&raw mut memory, address)), CUDA_ERROR_NOT_SUPPORTED);
     let mut opened = 0;
-    assert_eq!(cu!(cuIpcOpenMemHandle_v2(&raw mut opened, memory, 1)), CUDA_ERROR_NOT_SUPPORTED);
+    assert_eq!(cu!(cuIpcOpenMemHandle_v2(&raw mut opened, memory, 1)), CUDA_ERROR_INVALID_VALUE);
+    assert_eq!(cu!(cuIpcGetMemHandle(&raw mut memory, address + 1)), CUDA_ERROR_INVALID_VALUE);
+    assert_eq!(cu!(cuIpcGetMemHandle(&raw mut memory, address)), OK);
+    // A process cannot open its own memory.
+    assert_eq!(cu!(cuIpcOpenMemHandle_v2(&raw mut opened, memory, 1)), CUDA_ERROR_INVALID_CONTEXT);
+    assert_eq!(cu!(cuIpcOpenMemHandle_v2(&raw mut opened, memory, 0)), CUDA_ERROR_INVALID_VALUE);
+    assert_eq!(cu!(cuIpcCloseMemHandle(address)), CUDA_ERROR_INVALID_VALUE);
+    // SAFETY: zero is a valid value of every field.
+    let mut event: sys::CUipcEventHandle = unsafe { std::mem::zeroed() };
+    assert_eq!(cu!(cuIpcGetEventHandle(&raw mut event, ptr::null_mut())), CUDA_ERROR_NOT_SUPPORTED);
     let mut table = ptr::null();
     // SAFETY: zero is a valid value of every field.
     let id: sys::CUuuid = unsafe { std::mem::zeroed() };

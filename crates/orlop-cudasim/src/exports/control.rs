@@ -215,7 +215,7 @@ fn allocations(driver: &Driver) -> Vec<SimAllocation> {
         device: found.device,
         kind: match found.kind {
             SimMemory::Device if found.pool != 0 => 4,
-            SimMemory::Device | SimMemory::Mapped => 0,
+            SimMemory::Device | SimMemory::Mapped | SimMemory::Imported => 0,
             SimMemory::Managed => 1,
             SimMemory::Pinned => 2,
             SimMemory::Registered => 3,

@@ -12,6 +12,7 @@ mod fill;
 mod graph;
 mod host_memory;
 mod init;
+mod ipc;
 mod limits;
 mod memory;
 mod module;

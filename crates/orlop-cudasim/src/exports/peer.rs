@@ -1,6 +1,6 @@
-//! Access between devices and between processes.
+//! Access between devices.
 
-use crate::abi::{IpcHandle, Out};
+use crate::abi::Out;
 use crate::call::calls;
 use crate::codes::Failure;
 
@@ -37,24 +37,5 @@ calls! {
         let (device, peer) = (driver.current_device()?, driver.device_of_context(peer)?);
         let was_enabled = driver.devices[device].peers.remove(&peer);
         if was_enabled { Ok(()) } else { Err(Failure::PEER_ACCESS_NOT_ENABLED) }
-    }
-
-    fn cuIpcGetMemHandle(_handle: Out<IpcHandle>, _address: usize) Context |_driver| {
-        Err(Failure::NOT_SUPPORTED)
-    }
-
-
-    fn cuIpcOpenMemHandle_v2(_address: Out<usize>, _handle: IpcHandle, _flags: u32) Context |_driver| {
-        Err(Failure::NOT_SUPPORTED)
-    }
-
-    fn cuIpcOpenEventHandle(_event: Out<u64>, _handle: IpcHandle) Context |_driver| {
-        Err(Failure::NOT_SUPPORTED)
-    }
-
-    fn cuIpcCloseMemHandle(_address: usize) Context |_driver| { Err(Failure::NOT_SUPPORTED) }
-
-    fn cuIpcGetEventHandle(_handle: Out<IpcHandle>, _event: u64) Context |_driver| {
-        Err(Failure::NOT_SUPPORTED)
     }
 }

@@ -108,6 +108,32 @@ impl Arena {
         true
     }
 
+    /// Returns the number of the file's descriptor in this process.
+    pub(crate) fn descriptor(&self) -> i32 {
+        self.file.as_raw_fd()
+    }
+
+    /// Maps a part of another process's file at linear addresses.
+    pub(crate) fn map_foreign(&self, address: usize, file: &OwnedFd, offset: usize, bytes: usize) -> bool {
+        self.map_linear(address, file, offset, bytes)
+    }
+
+    /// Maps the file's own part at linear addresses again.
+    pub(crate) fn unmap_foreign(&self, address: usize, bytes: usize) -> bool {
+        self.map_linear(address, &self.file, address - self.linear, bytes)
+    }
+
+    fn map_linear(&self, address: usize, file: &OwnedFd, offset: usize, bytes: usize) -> bool {
+        debug_assert!(self.linear().contains(&address));
+        let flags = libc::MAP_SHARED | libc::MAP_FIXED | libc::MAP_NORESERVE;
+        let Ok(offset) = libc::off_t::try_from(offset) else { return false };
+        let (at, access) = (ptr::with_exposed_provenance_mut(address), libc::PROT_READ | libc::PROT_WRITE);
+        // SAFETY: the addresses are part of the arena's linear region, of which the caller has taken them;
+        // what is mapped there is replaced on purpose.
+        let mapped = unsafe { libc::mmap(at, bytes, access, flags, file.as_raw_fd(), offset) };
+        mapped != libc::MAP_FAILED
+    }
+
     /// Makes memory read as zero. Returns `false` if it is as it was.
     pub(crate) fn discard_linear(&self, address: usize, bytes: usize) -> bool {
         self.punch(address - self.linear, bytes)

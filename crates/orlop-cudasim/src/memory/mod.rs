@@ -7,16 +7,20 @@
 //! both |
 //! | `addresses` | free ranges of addresses, first fit |
 //! | `bytes` | reads and writes through addresses |
+//! | `imports` | memory of other processes |
 
 mod access;
 mod addresses;
 mod arena;
 pub(crate) mod bytes;
+mod imports;
 
 use crate::codes::{Failure, Outcome};
 pub(crate) use access::{CopyShape, MemoryAccess, Reach};
 use addresses::AddressRanges;
 pub(crate) use arena::Arena;
+pub(crate) use imports::ExportedMemory;
+use imports::Imports;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
@@ -46,6 +50,8 @@ pub(crate) enum SimMemory {
     Registered,
     /// A mapped part of a reservation.
     Mapped,
+    /// Device memory of another process.
+    Imported,
 }
 
 /// What an address belongs to.
@@ -76,6 +82,7 @@ pub(crate) struct Memory {
     reserved: AddressRanges,
     file: AddressRanges,
     pub(crate) allocations: BTreeMap<usize, Located>,
+    imports: Imports,
     pub(crate) pinned: u64,
     next_id: u64,
 }
@@ -196,6 +203,7 @@ impl Memory {
             self.reserved = AddressRanges::new(arena.reservations());
             self.file = AddressRanges::new(arena.physical());
         }
+        self.imports.forget_all(self.arena.as_ref());
         self.allocations.clear();
         self.pinned = 0;
     }

@@ -83,7 +83,7 @@ impl Driver {
         let rounded = rounded(freed.bytes)?;
         match freed.kind {
             SimMemory::Pinned => self.memory.pinned -= freed.bytes as u64,
-            SimMemory::Registered | SimMemory::Mapped => {}
+            SimMemory::Registered | SimMemory::Mapped | SimMemory::Imported => {}
             SimMemory::Device | SimMemory::Managed if freed.pool != 0 => {
                 self.return_to_pool(freed.pool, rounded);
             }

@@ -308,9 +308,11 @@ impl<B: DeviceBacking> DeviceAllocator<B> {
         } = error
         {
             (report.largest_free, report.free, report.live) = (largest_free, cached, live);
-            (report.reserved, report.limit) = (reserved, Some(limit));
+            // Without a limit that is set, the engine's is all memory of the device.
+            let is_set = limit < self.backing.memory();
+            (report.reserved, report.limit) = (reserved, is_set.then_some(limit));
             report.rounded = usize::try_from(rounded).unwrap_or(usize::MAX);
-            if reserved.saturating_add(rounded) > limit {
+            if is_set && reserved.saturating_add(rounded) > limit {
                 report.refusal = Refusal::Limit;
             } else if let Some(reserved) = addresses {
                 report.refusal = Refusal::Addresses { reserved };

@@ -153,6 +153,11 @@ impl<B: DeviceBacking> GuardedDevice<B> {
         self.call("synchronize", |inner| inner.synchronize(event))
     }
 
+    /// Makes a stream wait for an event, on the device. If that fails, the event still exists.
+    pub(crate) fn wait(&self, stream: StreamId, event: EventId) -> Result<(), CallFailure> {
+        self.call("wait", |inner| inner.wait(stream, event))
+    }
+
     pub(crate) fn forget(&self, event: EventId) {
         if guarded(|| self.inner.forget(event)).is_none() {
             self.failed(CallFailure { call: "forget", error: BackingError::Panicked });
@@ -183,7 +188,7 @@ impl<B: DeviceBacking> GuardedDevice<B> {
     /// Makes a stream wait, on the device, for all work that another was given so far.
     pub(crate) fn wait_for(&self, stream: StreamId, other: StreamId) -> Result<(), CallFailure> {
         let event = self.record(other)?;
-        self.call("wait", |inner| inner.wait(stream, event)).inspect_err(|_| self.forget(event))
+        self.wait(stream, event).inspect_err(|_| self.forget(event))
     }
 
     pub(crate) fn free_memory(&self) -> Option<u64> {

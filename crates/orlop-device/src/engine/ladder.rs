@@ -302,8 +302,6 @@ impl<B: DeviceBacking> SlowPath<'_, B> {
         {
             return Some(chunk);
         }
-        // The others become free when their events are complete.
-        self.record_unrecorded();
         // 4. Callbacks, which may free memory.
         if self.run_callbacks()
             && let Some(chunk) = self.search_again(request)
@@ -349,10 +347,15 @@ impl<B: DeviceBacking> SlowPath<'_, B> {
         self.grow(request)
     }
 
-    /// Waits for all streams and searches everywhere, in the end in the pools of the other size, whose chunks
-    /// are otherwise kept apart. PyTorch does not search again: it releases all free
-    /// memory at once, and fails if that does not help.
+    /// Takes the last pending block that fits. If there is none, waits for all streams and searches
+    /// everywhere, in the end in the pools of the other size, whose chunks are otherwise kept apart. PyTorch
+    /// does not search again: it releases all free memory at once, and fails if that does not help.
     fn search_after_wait(&mut self, request: &PoolRequest) -> Option<Index> {
+        if self.policy.extensions.steal
+            && let Some(chunk) = self.steal_but(request, 0)
+        {
+            return Some(chunk);
+        }
         self.wait_for_all();
         if let Some(chunk) = self.search_again(request).or_else(|| self.steal(request)) {
             return Some(chunk);

@@ -9,17 +9,23 @@ use super::chunks::Index;
 use super::{Engine, PoolRequest};
 use crate::DeviceError;
 use crate::backing::DeviceBacking;
+use orlop_core::Device;
 
 impl<B: DeviceBacking> Engine<B> {
     /// Takes the best fitting chunk that only other streams may still use: a free chunk of another stream, or
-    /// a pending block without events. The request's stream waits for these streams.
+    /// a pending block, unless it is the only one that fits. The request's stream waits for these streams.
     pub(crate) fn steal(&mut self, request: &PoolRequest) -> Option<Index> {
+        self.steal_but(request, 1)
+    }
+
+    /// [`steal`](Self::steal), which leaves so many of the pending blocks that fit.
+    pub(crate) fn steal_but(&mut self, request: &PoolRequest, left: usize) -> Option<Index> {
         if self.is_capturing() {
             return None;
         }
         let free = self.free_elsewhere(request);
         let size = |chunk: Index| self.chunks[chunk].size;
-        if let Some(pending) = self.pending_fit(request)
+        if let Some(pending) = self.pending_fit(request, left)
             && free.is_none_or(|free| size(pending) < size(free))
         {
             return self.take_pending(request, pending);
@@ -41,30 +47,35 @@ impl<B: DeviceBacking> Engine<B> {
         found.min_by_key(|&chunk| (self.chunks[chunk].size, self.chunks[chunk].address))
     }
 
-    /// Finds the best fitting block whose events are not recorded yet.
-    fn pending_fit(&self, request: &PoolRequest) -> Option<Index> {
-        let unrecorded = self.pending.unrecorded.iter().copied();
-        let found = unrecorded.filter(|&chunk| {
-            let chunk = &self.chunks[chunk];
-            let serves = self.policy.serves(chunk.size, request.size);
-            chunk.pool == request.pool && serves && !self.is_wasteful(chunk, request)
-        });
-        found.min_by_key(|&chunk| (self.chunks[chunk].size, self.chunks[chunk].address))
-    }
-
-    /// Takes a pending block whose events are not recorded: the request's stream waits for the others that
-    /// use it. All of it is then memory of that stream, because no other has waited.
-    fn take_pending(&mut self, request: &PoolRequest, chunk: Index) -> Option<Index> {
-        let owner = self.chunks[chunk].stream;
-        let users: Vec<u32> =
-            self.users(chunk).chain([owner]).filter(|&user| user != request.stream).collect();
-        for user in users {
-            if !self.wait_for(request.stream, user) {
-                return None;
+    /// Finds the best fitting pending block, of several the oldest, if more than `left` fit: where the host has
+    /// run ahead by one block only, the request gets other memory, so that streams work at the same time.
+    fn pending_fit(&self, request: &PoolRequest, left: usize) -> Option<Index> {
+        // The host cannot be made to wait for an event on the device.
+        if !self.policy.extensions.limit_run_ahead || self.backing.device() == Device::CPU {
+            return None;
+        }
+        let mut found: Vec<Index> = Vec::new();
+        for chunk in self.oldest_pending() {
+            let of = &self.chunks[chunk];
+            let serves = of.pool == request.pool && self.policy.serves(of.size, request.size);
+            if serves && !self.is_wasteful(of, request) && !found.contains(&chunk) {
+                found.push(chunk);
             }
         }
-        self.pending.unrecorded.retain(|&other| other != chunk);
-        self.remove_uses(chunk);
+        let best = found.iter().copied().min_by_key(|&chunk| self.chunks[chunk].size);
+        best.filter(|_| found.len() > left)
+    }
+
+    /// Takes a pending block: the request's stream waits for what others did with it, and for its own stream.
+    /// All of it is then memory of the request's stream, because no other has waited.
+    fn take_pending(&mut self, request: &PoolRequest, chunk: Index) -> Option<Index> {
+        let owner = self.chunks[chunk].stream;
+        if owner != request.stream && !self.wait_for(request.stream, owner) {
+            return None;
+        }
+        if !self.wait_for_pending(chunk, request.stream) {
+            return None;
+        }
         self.chunks[chunk].stream = request.stream;
         self.make_free(chunk);
         self.take(chunk);

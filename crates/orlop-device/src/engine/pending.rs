@@ -1,11 +1,10 @@
 //! Pending frees: blocks that were freed while other streams may still use them.
 //!
-//! Such memory is free when an event in each of those streams is complete. By PyTorch's rules the events are
-//! recorded when the block is freed. By orlop's ([`Extensions::lazy_events`](crate::Extensions)) they are
-//! recorded when the memory is wanted: a request that a pending block fits takes it, and its stream waits for
-//! the others on the device, which is one event for each (see [`steal`](Engine::steal)); before the engine
-//! grows, one event in each stream serves all blocks that it may still use. So most blocks that two streams
-//! share need no query, and no event that is not waited for.
+//! Such memory is free when an event in each of those streams is complete, which is recorded when the block is
+//! freed. By PyTorch's rules a request waits for none: as long as the events are not complete, it gets other
+//! memory, however far the host runs ahead. By orlop's ([`Extensions::limit_run_ahead`](crate::Extensions))
+//! a request that two pending blocks fit takes the older one, and its stream waits for the events on the
+//! device: so one block can be filled while another is in use.
 //!
 //! Events of one stream complete in order, so each stream has a queue.
 
@@ -13,16 +12,14 @@ use super::chunks::{Chunk, ChunkState, Index};
 use super::slow_path::SlowPath;
 use crate::backing::{DeviceBacking, EventId};
 use crate::engine::Engine;
-use crate::policy::Extensions;
-use orlop_core::Device;
 use std::collections::{HashMap, HashSet, VecDeque};
 
 /// The bit of [`Chunk::note`](super::chunks::Chunk::note) that stands for the streams in
 /// [`PendingFrees::more`].
 const MORE: u32 = 63;
 
-/// The maximum of blocks without events: their memory is not free, even if the other streams are done.
-const MAX_UNRECORDED: usize = 64;
+/// How many of the oldest blocks of each stream are candidates of a request that may wait.
+const CANDIDATES: usize = 64;
 
 /// Blocks that wait for events, in a queue for each stream.
 #[derive(Debug, Default)]
@@ -40,8 +37,6 @@ pub(crate) struct PendingFrees {
     /// Blocks that were freed during a capture, in which no event may be queried, or whose events could not
     /// all be recorded.
     pub(crate) without_events: Vec<Index>,
-    /// Blocks whose events are recorded when their memory is wanted.
-    pub(crate) unrecorded: Vec<Index>,
     /// The number of retired streams whose events were not complete when numbers were last collected.
     pub(crate) stuck: usize,
 }
@@ -69,7 +64,7 @@ impl PendingFrees {
 
     /// Returns the blocks that wait for events which are not recorded.
     pub(crate) fn unawaited(&self) -> impl Iterator<Item = Index> + '_ {
-        self.without_events.iter().chain(&self.unrecorded).copied()
+        self.without_events.iter().copied()
     }
 
     /// Removes the queue of a stream if it is empty. Returns `false` if it is not.
@@ -128,34 +123,14 @@ impl<B: DeviceBacking> Engine<B> {
         was_set
     }
 
-    /// Removes all notes that streams use a chunk.
-    pub(crate) fn remove_uses(&mut self, chunk: Index) {
-        if self.chunks[chunk].note & (1 << MORE) != 0 {
-            self.pending.more.remove(&chunk);
-        }
-        self.chunks[chunk].note = 0;
-    }
-
     /// Makes a block pending that other streams use.
     pub(crate) fn free_later(&mut self, chunk: Index) {
         self.chunks[chunk].state = ChunkState::Pending;
         if self.is_free_captured(chunk) {
             self.pending.without_events.push(chunk);
-        } else if self.is_lazy() && !self.users(chunk).any(|user| self.streams.is_foreign(user)) {
-            self.pending.unrecorded.push(chunk);
-            if self.pending.unrecorded.len() >= MAX_UNRECORDED {
-                self.record_unrecorded();
-            }
         } else {
             self.record_events(&[chunk]);
         }
-    }
-
-    /// Returns `true` if events are recorded when memory is wanted. The host cannot be made to wait for an
-    /// event on the device, so its memory is not handed over in this way.
-    fn is_lazy(&self) -> bool {
-        let Extensions { lazy_events, steal, .. } = self.policy.extensions;
-        lazy_events && steal && self.backing.device() != Device::CPU
     }
 
     /// Records an event in each stream that uses one of these chunks, which are pending. Streams in which
@@ -199,14 +174,6 @@ impl<B: DeviceBacking> Engine<B> {
             let _lost = self.noted::<()>(Err(loss));
         } else {
             let chunks = std::mem::take(&mut self.pending.without_events);
-            self.record_events(&chunks);
-        }
-    }
-
-    /// Records the events of all blocks without them: one in each stream that uses some.
-    pub(crate) fn record_unrecorded(&mut self) {
-        if !self.pending.unrecorded.is_empty() && !self.is_capturing() {
-            let chunks = std::mem::take(&mut self.pending.unrecorded);
             self.record_events(&chunks);
         }
     }
@@ -285,6 +252,62 @@ impl<B: DeviceBacking> Engine<B> {
         }
     }
 
+    /// Returns the oldest blocks that wait for nothing but recorded events, those of each stream in order.
+    pub(crate) fn oldest_pending(&self) -> impl Iterator<Item = Index> + '_ {
+        let queues = self.pending.order.iter().map(|&stream| &self.pending.queues[stream as usize]);
+        let oldest = queues.flat_map(|queue| queue.events.iter().take(CANDIDATES));
+        oldest.map(|&(_, chunk)| chunk).filter(|&chunk| self.chunks[chunk].note == 0)
+    }
+
+    /// Makes a stream wait, on the device, for the events of a pending block, which waits for nothing then.
+    /// Returns `false` if it does not: the block stays pending.
+    #[must_use]
+    pub(crate) fn wait_for_pending(&mut self, chunk: Index, stream: u32) -> bool {
+        let waits = self.pending.order.iter().copied().filter(|&user| {
+            self.pending.queues[user as usize].events.iter().any(|&(_, waiting)| waiting == chunk)
+        });
+        let users: Vec<u32> = waits.collect();
+        // Another thread may wait for one of its events, out of its queue.
+        if users.len() != self.chunks[chunk].events as usize {
+            return false;
+        }
+        for (place, &user) in users.iter().enumerate() {
+            if !self.wait_in_queue(chunk, user, stream) {
+                // Only the request's stream waits for those before: for others the block is still in use.
+                users[..place].iter().for_each(|&user| self.add_use(chunk, user));
+                if place > 0 {
+                    self.pending.without_events.push(chunk);
+                }
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Makes a stream wait for the event of a pending block in another one, and takes the block from there.
+    fn wait_in_queue(&mut self, chunk: Index, user: u32, stream: u32) -> bool {
+        let events = &self.pending.queues[user as usize].events;
+        let Some(place) = events.iter().position(|&(_, waiting)| waiting == chunk) else { return true };
+        let event = events[place].0;
+        let is_shared = events.iter().filter(|&&(other, _)| other == event).count() > 1;
+        let waited = if is_shared {
+            user == stream || self.wait_for(stream, user)
+        } else if user == stream {
+            self.backing.forget(event);
+            true
+        } else {
+            let waited = self.backing.wait(self.streams.id(stream), event);
+            self.stats.num_stream_waits += u64::from(waited.is_ok());
+            self.noted(waited).is_ok()
+        };
+        if waited {
+            self.pending.queues[user as usize].events.remove(place);
+            self.pending.count -= 1;
+            self.chunks[chunk].events -= 1;
+        }
+        waited
+    }
+
     /// Takes an event out of the queue of a stream. The block at this place is the first that waits for it.
     fn take_event(&mut self, stream: usize, place: usize) -> Option<TakenEvent> {
         let events = &mut self.pending.queues[stream].events;
@@ -346,7 +369,6 @@ impl<B: DeviceBacking> SlowPath<'_, B> {
     /// Waits for the events of some blocks.
     fn wait_for_blocks(&mut self, is_awaited: impl Fn(&Chunk) -> bool) {
         self.stats.num_sync_all_streams += 1;
-        self.record_unrecorded();
         self.retry_events();
         // Events that other threads record meanwhile are not waited for, and streams that they add to the
         // order shift those behind them.

@@ -216,7 +216,6 @@ impl<B: DeviceBacking> Engine<B> {
 
     /// Replaces the numbers of retired streams in all chunks, and gives them to new streams.
     fn collect_numbers(&mut self, default: u32) {
-        self.record_unrecorded();
         self.retry_events();
         let mut noted = Vec::new();
         let in_use: Vec<Index> = self

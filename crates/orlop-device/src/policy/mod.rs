@@ -78,10 +78,11 @@ pub enum IndexKind {
 pub struct Extensions {
     /// Query one event for each request, instead of one of each stream.
     pub poll_one: bool,
-    /// Record the events of a block that other streams use when its memory is wanted, instead of when it is
-    /// freed. A request that it fits takes it, and its stream waits for the others on the device: so this
-    /// needs `steal`. Not for memory of the host, which cannot wait there.
-    pub lazy_events: bool,
+    /// A request that two blocks fit which were freed while other streams may still use them takes the older
+    /// one, and its stream waits for those on the device. Otherwise it gets other memory as long as the
+    /// streams are not done, however far the host runs ahead. It needs `steal`. Not for memory of the host,
+    /// which cannot wait there.
+    pub limit_run_ahead: bool,
     /// Take a free chunk of another stream, and make the request's stream wait for that one on the device.
     pub steal: bool,
     /// Limit reserved bytes to the peak of active bytes and this share of it (one over a power of two: 7 is a
@@ -158,7 +159,7 @@ impl Policy {
             ties: TieRule::LowestAddress,
             extensions: Extensions {
                 poll_one: true,
-                lazy_events: true,
+                limit_run_ahead: true,
                 steal: true,
                 hold_to_peak: Some(7),
                 search_after_wait: true,

@@ -67,11 +67,10 @@ fn hand_over(policy: Policy, rounds: u64) -> [u64; 3] {
 }
 
 #[test]
-fn a_hand_over_takes_at_most_one_event() {
+fn a_hand_over_takes_at_most_two_events() {
     for policy in [Policy::orlop(), Policy::orlop_without_pages()] {
-        let [events, queries, waits] = hand_over(policy, 100);
-        assert!(events <= 100 && waits == events, "{events} events, {waits} waits");
-        assert_eq!(queries, 0, "the host needs not know");
+        let [events, queries, _] = hand_over(policy, 100);
+        assert!(events <= 200 && queries <= 100, "{events} events, {queries} queries");
     }
     let [events, queries, waits] = hand_over(torch(""), 100);
     assert_eq!((events, waits), (100, 0), "PyTorch records when a block is freed");
@@ -97,6 +96,7 @@ fn one_stream_needs_no_events() {
 #[test]
 fn the_rest_of_a_block_that_is_handed_over_stays_with_the_stream_that_waited() {
     let mut engine = engine(Policy::orlop(), 20);
+    engine.backing().set_events_done(false);
     let block = engine.allocate(on(20, 1)).unwrap();
     engine.record_stream(block, StreamId::from_raw(2)).unwrap();
     engine.free(block).unwrap();
@@ -109,24 +109,37 @@ fn the_rest_of_a_block_that_is_handed_over_stays_with_the_stream_that_waited() {
     engine.verify().unwrap();
 }
 
-/// One event in each stream serves all blocks that it may still use, and is recorded before the engine grows.
+/// A stream uses the blocks of another, and the host runs ahead: one block is in use while the next is
+/// filled, and no more.
 #[test]
-fn growth_records_one_event_for_many_blocks() {
-    let mut engine = engine(Policy::orlop(), 1000);
+fn the_host_runs_ahead_by_two_blocks() {
+    for (policy, most) in [(Policy::orlop(), 3), (Policy::orlop_without_pages(), 3), (torch(""), 50)] {
+        let mut engine = engine(policy, 1000);
+        engine.backing().set_events_done(false);
+        for _ in 0..50 {
+            let block = engine.allocate(on(20, 1)).unwrap();
+            engine.record_stream(block, StreamId::from_raw(2)).unwrap();
+            engine.free(block).unwrap();
+        }
+        let blocks = engine.stats().reserved_bytes.all.current / (20 << 20);
+        let waits = engine.backing().waits();
+        assert!((2..=most).contains(&blocks), "{} has {blocks}", engine.policy().name);
+        assert_eq!(waits, 50 - blocks, "{}", engine.policy().name);
+        engine.verify().unwrap();
+    }
+}
+
+/// Where the device has no more memory, a stream waits for the last block, too. The host does not.
+#[test]
+fn without_memory_one_pending_block_is_handed_over() {
+    let mut engine = engine(Policy::orlop(), 20);
     engine.backing().set_events_done(false);
-    let blocks: Vec<_> = (0..40).map(|_| engine.allocate(on(2, 1)).unwrap()).collect();
-    for block in blocks {
+    for round in 1..=20 {
+        let block = engine.allocate(on(20, 1)).unwrap();
         engine.record_stream(block, StreamId::from_raw(2)).unwrap();
         engine.free(block).unwrap();
+        assert_eq!(engine.backing().waits(), round - 1);
     }
-    assert_eq!(engine.backing().events(), 0);
-    let large = engine.allocate(on(100, 1)).unwrap();
-    assert_eq!((engine.backing().events(), engine.backing().waits()), (1, 0));
-    engine.backing().set_events_done(true);
-    let small = engine.allocate(on(80, 1)).unwrap();
-    assert_eq!(engine.stats().reserved_bytes.all.current, 180 << 20, "they are one chunk");
-    assert_eq!(engine.backing().events(), 1);
-    engine.free(large).unwrap();
-    engine.free(small).unwrap();
+    assert_eq!(engine.stats().num_sync_all_streams, 0);
     engine.verify().unwrap();
 }

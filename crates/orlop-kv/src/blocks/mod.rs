@@ -140,6 +140,12 @@ impl Blocks {
             || ((is_alone || is_owner) && from >= record.valid)
     }
 
+    /// Returns `true` if `users` users at most refer to a block, and neither the cache nor a store.
+    pub(crate) fn is_referred_to_by(&self, group: usize, block: u32, users: u32) -> bool {
+        let record = self.record(group, block);
+        record.users <= users && record.cached == 0 && record.stores == 0
+    }
+
     /// Returns `true` if one sequence and the cache refer to the block, and no step in flight and no ticket.
     pub(crate) fn is_shared_with_cache(&self, group: usize, block: u32) -> bool {
         let record = self.record(group, block);

@@ -32,6 +32,18 @@ impl Blocks {
         }
     }
 
+    /// Takes these pages, by class, from an owner's pledge, as far as it has them.
+    pub(crate) fn lower_pledge(&mut self, owner: u32, pages: &[u64]) {
+        let (start, before) = (owner as usize * self.pledged.len(), self.pledged_bytes(owner));
+        for (class, &pages) in pages.iter().enumerate() {
+            let taken = pages.min(self.pledges[start + class]);
+            self.pledges[start + class] -= taken;
+            self.pledged[class] -= taken;
+        }
+        let tenant = self.owner_tenants[owner as usize] as usize;
+        self.tenants[tenant].pledged -= before - self.pledged_bytes(owner);
+    }
+
     /// Takes back what remains of a pledge: the owner's sequence has ended.
     pub(crate) fn end_pledge(&mut self, owner: u32) {
         let generation = &mut self.generations[owner as usize];

@@ -4,60 +4,13 @@
 //! secret no collisions can be searched for. Every field has a type tag and a length, so that no two lists of
 //! fields have the same bytes. Processes with the same secret compute the same keys.
 
+mod encoding;
 mod fields;
 
+use self::encoding::{FieldTag, Fields, tag_word};
 pub use self::fields::{Adapter, ChainFields, ChainSecret, MediaSpan, Tenant};
 
 use crate::sip::SipState;
-
-/// The type tags of hashed fields.
-#[derive(Clone, Copy)]
-enum FieldTag {
-    Geometry = 1,
-    Shared,
-    Tenant,
-    Weights,
-    Layout,
-    AdapterName,
-    AdapterGeneration,
-    Salt,
-    Tokens,
-    MediaPosition,
-    MediaDigest,
-}
-
-/// The tag and the length of a field in one word; lengths are below 2^56.
-fn tag_word(tag: FieldTag, bytes: usize) -> u64 {
-    ((bytes as u64) << 8) | tag as u64
-}
-
-/// The bytes of tagged fields, which are hashed at once.
-#[derive(Debug, Clone, Default)]
-struct Fields(Vec<u8>);
-
-impl Fields {
-    fn clear(&mut self) {
-        self.0.clear();
-    }
-
-    fn tag(&mut self, tag: FieldTag, bytes: usize) {
-        self.0.extend_from_slice(&tag_word(tag, bytes).to_le_bytes());
-    }
-
-    fn field(&mut self, tag: FieldTag, bytes: &[u8]) {
-        self.tag(tag, bytes.len());
-        self.0.extend_from_slice(bytes);
-    }
-
-    fn tokens(&mut self, tokens: &[u32]) {
-        self.tag(FieldTag::Tokens, tokens.len() * 4);
-        tokens.iter().for_each(|token| self.0.extend_from_slice(&token.to_le_bytes()));
-    }
-
-    fn hash(&self, secret: &ChainSecret) -> u128 {
-        SipState::new(secret).bytes(&self.0)
-    }
-}
 
 /// Returns the state after the tokens of each of these units, of one length. The hash of the unit before
 /// comes last, so that the units of a chain overlap up to there: the rounds of one alone wait for each other.
@@ -94,6 +47,8 @@ pub(crate) struct KeySettings {
     pub(crate) geometry: Box<str>,
     /// Whether tokens are compared besides their hashes.
     pub(crate) keeps_tokens: bool,
+    /// Whether keys are computed: prefixes are reused.
+    pub(crate) is_used: bool,
 }
 
 /// Complete units of a chain: their hashes, and their tokens if these are compared.
@@ -118,12 +73,17 @@ pub(crate) struct Chain {
     tokens: Option<Vec<u32>>,
     /// Scratch memory for the fields of a unit.
     unit_fields: Fields,
+    /// The tokens of a chain without keys; `None` if they are hashed.
+    counted: Option<u32>,
 }
 
 impl Chain {
     /// Starts a chain without tokens.
     pub(crate) fn new(settings: &KeySettings, fields: &ChainFields<'_>) -> Self {
-        let KeySettings { secret, unit, geometry, keeps_tokens } = settings;
+        let KeySettings { secret, unit, geometry, keeps_tokens, is_used } = settings;
+        if !is_used {
+            return Self { unit: *unit, counted: Some(0), ..Self::default() };
+        }
         let (unit, keeps_tokens) = (*unit, *keeps_tokens);
         let mut start = Fields::default();
         start.field(FieldTag::Geometry, geometry.as_bytes());
@@ -141,11 +101,15 @@ impl Chain {
         let (media, seed) = (fields.media.to_vec(), start.hash(secret));
         let sip = SipState::new(secret);
         let (hashes, tail, tokens) = (Vec::new(), Vec::new(), keeps_tokens.then(Vec::new));
-        Self { sip, unit, seed, media, hashes, tail, tokens, unit_fields: start }
+        Self { sip, unit, seed, media, hashes, tail, tokens, unit_fields: start, counted: None }
     }
 
     /// Appends known tokens.
     pub(crate) fn push(&mut self, mut tokens: &[u32]) {
+        if let Some(counted) = &mut self.counted {
+            *counted = counted.saturating_add(u32::try_from(tokens.len()).unwrap_or(u32::MAX));
+            return;
+        }
         let unit = self.unit as usize;
         if !self.tail.is_empty() {
             let (first, rest) = tokens.split_at(tokens.len().min(unit - self.tail.len()));
@@ -219,6 +183,10 @@ impl Chain {
     /// Forgets the tokens from `len` on. Returns `false` if `len` is inside a hashed unit, whose tokens are
     /// not kept: the chain then ends with the unit before it, and the caller pushes the rest again.
     pub(crate) fn truncate(&mut self, len: u32) -> bool {
+        if let Some(counted) = &mut self.counted {
+            *counted = len.min(*counted);
+            return true;
+        }
         let hashed = self.hashes.len() as u64 * u64::from(self.unit);
         if u64::from(len) >= hashed {
             let kept = usize::try_from(u64::from(len) - hashed).unwrap_or(usize::MAX);
@@ -255,14 +223,21 @@ impl Chain {
 
     /// Returns the number of known tokens.
     pub(crate) fn known(&self) -> u32 {
-        u32::try_from(self.hashes.len() as u64 * u64::from(self.unit) + self.tail.len() as u64)
-            .unwrap_or(u32::MAX)
+        let hashed = || self.hashes.len() as u64 * u64::from(self.unit) + self.tail.len() as u64;
+        self.counted.unwrap_or_else(|| u32::try_from(hashed()).unwrap_or(u32::MAX))
     }
 
     pub(crate) fn reserve(&mut self, tokens: u32) {
+        if self.counted.is_some() {
+            return;
+        }
         let units = (tokens / self.unit) as usize;
         self.hashes.reserve(units.saturating_sub(self.hashes.len()));
-        self.tail.reserve(self.unit.min(tokens) as usize);
+        let tail = self.unit.min(tokens) as usize;
+        self.tail.reserve(tail.saturating_sub(self.tail.len()));
+        if let Some(kept) = &mut self.tokens {
+            kept.reserve((units * self.unit as usize).saturating_sub(kept.len()));
+        }
     }
 }
 
@@ -281,7 +256,13 @@ mod tests {
     }
 
     fn settings(secret: &ChainSecret) -> KeySettings {
-        KeySettings { secret: *secret, unit: 16, geometry: "geometry".into(), keeps_tokens: true }
+        KeySettings {
+            secret: *secret,
+            unit: 16,
+            geometry: "geometry".into(),
+            keeps_tokens: true,
+            is_used: true,
+        }
     }
 
     fn tokens(count: u32) -> Vec<u32> {

@@ -205,24 +205,25 @@ impl LayerGroup {
         }
     }
 
+    /// Returns the tokens of an entry.
+    pub(crate) fn entry_tokens(&self) -> u32 {
+        if let GroupKind::Compressed { ratio } = self.kind { ratio } else { 1 }
+    }
+
     /// Returns the entries of a block.
-    fn block_entries(&self) -> u64 {
-        match self.kind {
-            GroupKind::Compressed { ratio } => u64::from(self.block_tokens / ratio),
-            _ => u64::from(self.block_tokens),
-        }
+    pub(crate) fn block_entries(&self) -> u32 {
+        self.block_tokens / self.entry_tokens()
     }
 
     /// Returns the bytes of one arena of one layer in a block.
     pub(super) fn arena_block_bytes(&self, arena: usize) -> Option<u64> {
         let arena = self.arenas.get(arena)?;
-        (arena.bytes / u64::from(self.tensor_shards)).checked_mul(self.block_entries())
+        (arena.bytes / u64::from(self.tensor_shards)).checked_mul(self.block_entries().into())
     }
 
     /// Returns the bytes of the first `tokens` tokens of a block in one arena of one layer.
-    pub(super) fn arena_bytes_of(&self, arena: usize, tokens: u32) -> u64 {
-        let ratio = if let GroupKind::Compressed { ratio } = self.kind { ratio } else { 1 };
-        let entries = u64::from(tokens.div_ceil(self.context_shards) / ratio);
+    pub(crate) fn arena_bytes_of(&self, arena: usize, tokens: u32) -> u64 {
+        let entries = u64::from(tokens.div_ceil(self.context_shards) / self.entry_tokens());
         self.arenas[arena].bytes / u64::from(self.tensor_shards) * entries
     }
 

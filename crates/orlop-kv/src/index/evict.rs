@@ -37,28 +37,35 @@ impl PrefixIndex {
     /// Evicts the next candidate that frees a page. If there is none, it evicts a parked one, whose blocks
     /// stay with their sequences. Returns `false` if the index is empty.
     pub(crate) fn evict(&mut self, blocks: &mut Blocks) -> bool {
-        while let Some(candidate) = self.candidates.pop(blocks) {
-            let boundary = &mut self.boundaries[candidate.id as usize];
-            if boundary.generation != candidate.generation || boundary.is_parked {
+        while let Some((share, candidate)) = self.candidates.next(blocks) {
+            let Candidate { id, generation, .. } = candidate;
+            let boundary = &self.boundaries[id as usize];
+            if boundary.generation != generation || boundary.is_parked {
+                self.candidates.pop(share);
                 continue;
             }
-            let current = Candidate::of(candidate.id, boundary);
+            let current = Candidate::of(id, boundary);
             if current != candidate {
-                let tenant = self.nodes[boundary.node as usize].tenant;
-                self.candidates.push(tenant, current);
+                self.candidates.replace(share, current);
                 continue;
             }
-            if self.is_pinned(candidate.id) {
-                self.boundaries[candidate.id as usize].is_parked = true;
-                self.held.push((candidate.id, candidate.generation));
+            if self.is_pinned(id) {
+                self.candidates.pop(share);
+                self.boundaries[id as usize].is_parked = true;
+                self.held.push((id, generation));
                 continue;
             }
-            if self.frees_pages(blocks, candidate.id) {
-                self.evict_boundary(blocks, candidate.id);
+            if self.frees_pages(blocks, id) {
+                // A boundary that only gets shorter remains the next candidate.
+                if !self.shorten(blocks, id) {
+                    self.candidates.pop(share);
+                    self.evict_boundary(blocks, id);
+                }
                 return true;
             }
-            self.boundaries[candidate.id as usize].is_parked = true;
-            self.parked.push((candidate.id, candidate.generation));
+            self.candidates.pop(share);
+            self.boundaries[id as usize].is_parked = true;
+            self.parked.push((id, generation));
         }
         while let Some((id, generation)) = self.parked.pop() {
             let boundary = &self.boundaries[id as usize];
@@ -138,26 +145,33 @@ impl PrefixIndex {
         is_last && last.any(|(run, &block)| is_idle(run.group, block))
     }
 
+    /// Evicts a boundary that is no candidate. If it only gets shorter, it becomes one.
     fn evict_boundary(&mut self, blocks: &mut Blocks, id: u32) {
-        self.evicted_boundaries += 1;
-        let Boundary { node, end, .. } = self.boundaries[id as usize];
-        if self.has_tails {
-            self.remove_boundary(blocks, id);
-            self.prune(blocks, node);
-            return;
-        }
-        let kept = self.units_kept(end);
-        if kept > self.nodes[node as usize].start {
-            self.boundaries[id as usize].end = kept;
-            self.truncate(blocks, node, kept);
+        let node = self.boundaries[id as usize].node;
+        if self.shorten(blocks, id) {
             let boundary = &mut self.boundaries[id as usize];
             boundary.is_parked = false;
             let candidate = Candidate::of(id, boundary);
             self.candidates.push(self.nodes[node as usize].tenant, candidate);
         } else {
+            self.evicted_boundaries += 1;
             self.remove_boundary(blocks, id);
             self.prune(blocks, node);
         }
+    }
+
+    /// Evicts the last block of a leaf whose boundary stands for all of its units. Returns `false`, and does
+    /// nothing, if the boundary has to go with it.
+    fn shorten(&mut self, blocks: &mut Blocks, id: u32) -> bool {
+        let Boundary { node, end, .. } = self.boundaries[id as usize];
+        let kept = self.units_kept(end);
+        if self.has_tails || kept <= self.nodes[node as usize].start {
+            return false;
+        }
+        self.evicted_boundaries += 1;
+        self.boundaries[id as usize].end = kept;
+        self.truncate(blocks, node, kept);
+        true
     }
 
     /// Returns the units that are left when a leaf that ends here loses the last block of the group with the

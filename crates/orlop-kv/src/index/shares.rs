@@ -54,10 +54,10 @@ impl Shares {
         next.any(|Reverse(candidate)| candidate.is_filler())
     }
 
-    /// Takes the next candidate of the share that has the most idle bytes for its weight.
-    pub(super) fn pop(&mut self, blocks: &Blocks) -> Option<Candidate> {
-        let next = match self.shares.as_mut_slice() {
-            [common] => common,
+    /// Returns the next candidate of the share that has the most idle bytes for its weight, and that share.
+    pub(super) fn next(&self, blocks: &Blocks) -> Option<(usize, Candidate)> {
+        let share = match self.shares.as_slice() {
+            [_] => 0,
             shares => {
                 let own = shares.iter().filter_map(|share| share.tenant);
                 let own: u64 = own.map(|tenant| blocks.tenants[tenant as usize].idle).sum();
@@ -67,11 +67,23 @@ impl Shares {
                     // Bytes per weight, in 32 bits of fraction: weights are 32 bits.
                     (u128::from(idle) << 32) / u128::from(share.weight)
                 };
-                let filled = shares.iter_mut().filter(|share| !share.candidates.is_empty());
-                filled.max_by_key(|share| excess(share))?
+                let filled = shares.iter().enumerate().filter(|(_, share)| !share.candidates.is_empty());
+                filled.max_by_key(|(_, share)| excess(share))?.0
             }
         };
-        next.candidates.pop().map(|Reverse(candidate)| candidate)
+        self.shares[share].candidates.peek().map(|&Reverse(candidate)| (share, candidate))
+    }
+
+    /// Takes the next candidate of a share out.
+    pub(super) fn pop(&mut self, share: usize) {
+        self.shares[share].candidates.pop();
+    }
+
+    /// Puts another one in the place of a share's next candidate.
+    pub(super) fn replace(&mut self, share: usize, candidate: Candidate) {
+        if let Some(mut next) = self.shares[share].candidates.peek_mut() {
+            *next = Reverse(candidate);
+        }
     }
 
     /// Sets the weight of a tenant; 0 counts as 1. Returns its candidates so far, to be pushed again.

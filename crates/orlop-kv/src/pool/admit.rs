@@ -2,7 +2,7 @@
 
 use super::append::NewBlock;
 use super::request::{Admission, AdmissionRequest, AdmissionVerdict};
-use super::sequence::owner;
+use super::sequence::{SequenceState, owner};
 use super::{KvPool, Visibility};
 use crate::chain::Chain;
 use crate::geometry::GroupKind;
@@ -33,11 +33,7 @@ impl KvPool {
     }
 
     /// Starts a sequence for a request whose keys are known.
-    pub(super) fn admit_with(
-        &mut self,
-        request: &AdmissionRequest<'_>,
-        mut chain: Chain,
-    ) -> Result<Admission> {
+    pub(super) fn admit_with(&mut self, request: &AdmissionRequest<'_>, chain: Chain) -> Result<Admission> {
         self.collect_drops();
         self.check_awake()?;
         let tenant = self.known_tenant(request.fields.tenant);
@@ -63,9 +59,6 @@ impl KvPool {
         let unit = self.settings.keys.unit;
         let hit = found.hit * unit;
         let prompt = u32::try_from(request.prompt.len()).unwrap_or(u32::MAX);
-        // A far limit is no reason to reserve memory for it.
-        let reserved = request.lengths().limit.min(prompt.saturating_add(1 << 16));
-        chain.reserve(reserved);
         let checkpoints = self.settings.checkpoints;
         let state = self.state_mut(slot);
         (state.tenant, state.chain) = (tenant, chain);
@@ -73,6 +66,7 @@ impl KvPool {
         state.class = 1 + request.priority.min(100);
         state.lifetime = request.lifetime;
         state.lengths = request.lengths();
+        state.prompt_pledge = Some(hit);
         let last = prompt.saturating_sub(request.recompute.max(1)) / unit * unit;
         state.prompt_end = if checkpoints.prompt_end { last } else { 0 };
         let junction = if checkpoints.junctions { found.matched * unit } else { 0 };
@@ -81,7 +75,7 @@ impl KvPool {
         self.pledge_of(request.lengths(), hit, &mut pledge);
         self.blocks.pledge(owner(slot), tenant, &pledge);
         self.pages_needed = pledge;
-        self.reserve_tables(slot, reserved);
+        self.reserve(slot, prompt);
         self.attach(slot, &found);
         self.index.touch(&found);
         self.allocate_encoder(slot)?;
@@ -186,11 +180,17 @@ impl KvPool {
         AdmissionVerdict::Later { missing, group: self.geometry.groups()[largest].name.clone(), after }
     }
 
-    /// Reserves entries of the tables for a sequence of so many tokens, so that its steps allocate nothing.
-    fn reserve_tables(&mut self, slot: u32, tokens: u32) {
+    /// Reserves the keys and the tables of a sequence of `len` tokens up to its limit, so that its steps
+    /// allocate nothing.
+    pub(super) fn reserve(&mut self, slot: u32, len: u32) {
         let Self { sequences, geometry, .. } = self;
-        for (table, spec) in sequences[slot as usize].tables.iter_mut().zip(geometry.groups()) {
-            table.blocks.reserve(tokens.div_ceil(spec.span()) as usize);
+        let SequenceState { chain, tables, lengths, .. } = &mut sequences[slot as usize];
+        // A far limit is no reason to reserve memory for it.
+        let tokens = lengths.limit.min(len.saturating_add(1 << 16));
+        chain.reserve(tokens);
+        for (table, spec) in tables.iter_mut().zip(geometry.groups()) {
+            let blocks = tokens.div_ceil(spec.span()) as usize;
+            table.blocks.reserve(blocks.saturating_sub(table.blocks.len()));
         }
     }
 

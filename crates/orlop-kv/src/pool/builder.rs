@@ -87,7 +87,13 @@ pub struct KvPoolBuilder {
 
 impl KvPoolBuilder {
     pub(super) fn new(geometry: KvGeometry) -> Self {
-        let keys = KeySettings { secret: [0; 16], unit: 16, geometry: Box::default(), keeps_tokens: false };
+        let keys = KeySettings {
+            secret: [0; 16],
+            unit: 16,
+            geometry: Box::default(),
+            keeps_tokens: false,
+            is_used: true,
+        };
         let settings = Settings {
             keys: Arc::new(keys.clone()),
             visibility: Visibility::default(),
@@ -174,7 +180,8 @@ impl KvPoolBuilder {
         self
     }
 
-    /// Sets whether prefixes are cached; they are by default.
+    /// Sets whether prefixes are cached; they are by default. Without, prompts are not hashed, and
+    /// [`KvPool::store`] stores nothing.
     pub fn prefix_cache(mut self, is_on: bool) -> Self {
         self.settings.reuses = is_on;
         self
@@ -258,6 +265,7 @@ impl KvPoolBuilder {
         }
         self.keys.unit = unit;
         self.settings.reuses = reuses && !(runs.is_empty() && tail_groups.is_empty());
+        self.keys.is_used = self.settings.reuses;
         self.keys.geometry = format!("{groups:?}").into();
         self.settings.keys = Arc::new(self.keys);
         let classes = self.geometry.classes().len();

@@ -41,6 +41,21 @@ impl KvPool {
         self.blocks_of_request(request, hit).max_by_key(bytes).map_or(0, |(group, _)| group)
     }
 
+    /// Returns the pages by class that windows and chunks were pledged for the steps of a prompt after a hit
+    /// of `hit` tokens, and that the steps behind the prompt do not need.
+    pub(super) fn pages_of_prompt(&self, request: RequestLengths, hit: u32, pages: &mut Vec<u64>) {
+        pages.clear();
+        pages.resize(self.geometry.classes().len(), 0);
+        let after = self.blocks_of_request(request, request.prompt);
+        for ((group, blocks), (_, later)) in self.blocks_of_request(request, hit).zip(after) {
+            if matches!(self.kind(group), GroupKind::Window { .. } | GroupKind::Chunked { .. }) {
+                let (class, parts) = self.blocks.class_and_parts(group);
+                let blocks = u64::from(blocks.saturating_sub(later));
+                pages[class] = pages[class].saturating_add(parts.saturating_mul(blocks));
+            }
+        }
+    }
+
     /// Returns the blocks of each group that a request can need after a hit.
     fn blocks_of_request(&self, request: RequestLengths, hit: u32) -> impl Iterator<Item = (usize, u32)> {
         let limit = request.limit;

@@ -2,7 +2,7 @@
 //!
 //! `builder` makes it; `admit` starts sequences; `append` schedules tokens in the open step; `step` closes
 //! and settles steps; `rewind` forks and truncates; `register` feeds the index; `export` writes what kernels
-//! read.
+//! read; `rows` copies for engines without kernels of their own.
 
 mod admit;
 mod append;
@@ -12,9 +12,11 @@ mod export;
 mod lengths;
 mod miss;
 mod prefix;
+mod prefix_blocks;
 mod register;
 mod request;
 mod rewind;
+mod rows;
 mod sequence;
 mod shrink;
 mod sleep;
@@ -28,6 +30,7 @@ pub use self::capacity::LengthMix;
 pub use self::prefix::{HashedRequest, PrefixHasher, PrefixPin};
 pub use self::request::{Admission, AdmissionRequest, AdmissionVerdict};
 pub use self::rewind::Truncation;
+pub use self::rows::RowRange;
 pub use self::sequence::Sequence;
 pub use self::stats::{KvStats, MissCause};
 pub use self::step::{FreshPage, PageCopy, StepId};

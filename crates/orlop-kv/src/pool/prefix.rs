@@ -86,7 +86,7 @@ impl KvPool {
         self.find(request, &chain, u32::MAX).hit * self.settings.keys.unit
     }
 
-    /// Returns the keys of a prompt's match units, as events name them.
+    /// Returns the keys of a prompt's match units, as events name them: none if the pool caches no prefixes.
     #[must_use]
     pub fn prefix_keys(&self, request: &AdmissionRequest<'_>) -> Vec<u128> {
         self.chain(request).into_hashes()

@@ -13,7 +13,8 @@ pub struct AdmissionRequest<'a> {
     pub prompt: &'a [u32],
     /// What the content depends on besides the tokens.
     pub fields: ChainFields<'a>,
-    /// The maximum of tokens to generate. All blocks for them are pledged: appending cannot fail within.
+    /// The maximum of tokens to generate. All blocks for them are pledged: appending cannot fail within, in
+    /// steps of one token and the drafts.
     pub max_new: u32,
     /// Draft tokens of a step.
     pub drafts: u32,

@@ -228,8 +228,10 @@ impl KvPool {
         }
         self.pages_needed = pledge;
         let slot = slot?;
-        self.state_mut(slot).lengths = lengths;
+        let state = self.state_mut(slot);
+        (state.lengths, state.prompt_pledge) = (lengths, Some(len));
         self.share_tables(parent, slot);
+        self.reserve(slot, len);
         self.share_steps(parent, slot);
         Ok(self.handle(slot))
     }

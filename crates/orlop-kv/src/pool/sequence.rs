@@ -86,6 +86,8 @@ pub(super) struct SequenceState {
     pub(super) junction: u32,
     /// The lengths that it was admitted with.
     pub(super) lengths: RequestLengths,
+    /// The hit after which it was pledged the steps of its prompt, until these have settled.
+    pub(super) prompt_pledge: Option<u32>,
     pub(super) lifetime: Option<u64>,
     /// Units of the prefix that it pins, if it is the user's pin.
     pub(super) pinned: u32,

@@ -1,7 +1,7 @@
 //! Sleep: the pool gives its memory back for a while, and keeps what it knows or forgets it.
 
 use super::KvPool;
-use crate::tier::call_transfer;
+use crate::tier::{read_pages, write_pages};
 use crate::{KvError, PageTransfer, Result};
 use orlop_alloc::{Block, Request, Tag};
 use orlop_context::Context;
@@ -39,7 +39,7 @@ impl KvPool {
             let size = usize::try_from(range.end - range.start).map_err(out_of_range)?;
             let request = Request::new(size).kind(MemoryKind::HostPinned).tag(Tag::new("kv pool asleep"));
             let mut host = context.allocate(Device::CPU, &request)?;
-            call_transfer(|| transfer.read(&self.memory, std::slice::from_ref(&range), &mut host))?;
+            read_pages(transfer, &self.memory, std::slice::from_ref(&range), &mut host)?;
             bytes += range.end - range.start;
             kept.push((range, host));
         }
@@ -87,7 +87,7 @@ impl KvPool {
             }
         }
         for (range, host) in &record.kept {
-            call_transfer(|| transfer.write(&mut self.memory, std::slice::from_ref(range), host))?;
+            write_pages(transfer, &mut self.memory, std::slice::from_ref(range), host)?;
         }
         Ok(())
     }

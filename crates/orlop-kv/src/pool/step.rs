@@ -164,7 +164,20 @@ impl KvPool {
         let settled = state.settled;
         self.register_up_to(slot, settled);
         self.return_window_blocks(slot);
+        self.end_prompt_pledge(slot);
         self.end_if_finished(slot);
+    }
+
+    /// Takes back what windows were pledged for the steps of a prompt that has settled.
+    fn end_prompt_pledge(&mut self, slot: u32) {
+        let state = self.state_mut(slot);
+        let has_settled = state.settled >= state.lengths.prompt;
+        let Some(hit) = state.prompt_pledge.take_if(|_| has_settled) else { return };
+        let lengths = state.lengths;
+        let mut pages = std::mem::take(&mut self.pages_needed);
+        self.pages_of_prompt(lengths, hit, &mut pages);
+        self.blocks.lower_pledge(owner(slot), &pages);
+        self.pages_needed = pages;
     }
 
     /// Ends a finished sequence when nothing of it is in flight.

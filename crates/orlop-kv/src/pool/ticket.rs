@@ -8,6 +8,8 @@ use super::{KvPool, Sequence, StepId};
 use crate::geometry::GroupKind;
 use crate::pages::NULL;
 use crate::{KvError, Result};
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
 
 /// The number of a ticket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -37,10 +39,12 @@ struct Ticket {
     load: Option<(u32, u32, u32)>,
 }
 
+/// The tickets of all pools so far: another pool's is not taken for one of this pool's.
+static ISSUED: AtomicU64 = AtomicU64::new(0);
+
 #[derive(Debug, Default)]
 pub(super) struct Tickets {
     open: Vec<Ticket>,
-    issued: u64,
 }
 
 impl Tickets {
@@ -50,8 +54,8 @@ impl Tickets {
         lease: u64,
         load: Option<(u32, u32, u32)>,
     ) -> TicketId {
-        self.issued += 1;
-        let id = TicketId(self.issued);
+        // Relaxed: only that no number comes twice matters.
+        let id = TicketId(ISSUED.fetch_add(1, Relaxed));
         self.open.push(Ticket { id, blocks, lease, load });
         id
     }

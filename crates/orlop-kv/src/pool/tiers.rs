@@ -5,6 +5,7 @@
 //! transfer and a step at the same time.
 
 use super::append::NewBlock;
+use super::prefix_blocks::{PrefixBlock, prefix_block, prefix_indices};
 use super::sequence::owner;
 use super::{KvPool, Sequence};
 use crate::chain::Chain;
@@ -17,13 +18,9 @@ use crate::{KvError, KvEvent, RemovalReason, Result};
 use std::collections::HashMap;
 use std::ops::Range;
 
-/// A block that a prefix consists of.
-#[derive(Debug, Clone, Copy)]
-struct PrefixBlock {
-    group: usize,
-    index: u32,
-    key: BlockKey,
-}
+/// The maximum of plans for a prefix: each but the last had a block that could not be used, after blocks that
+/// could.
+const MAX_ATTEMPTS: usize = 16;
 
 /// Where a block is.
 #[derive(Debug, Clone, Copy)]
@@ -145,7 +142,9 @@ impl KvPool {
         let unit = self.settings.keys.unit;
         let mut restored = *found;
         let mut unusable = Vec::new();
-        while let Some(plan) = self.plan(&mut tiers, slot, found, longest, &unusable) {
+        while unusable.len() < MAX_ATTEMPTS
+            && let Some(plan) = self.plan(&mut tiers, slot, found, longest, &unusable)
+        {
             match self.load(&mut tiers, slot, &plan) {
                 Ok(()) => {
                     let hit = plan.tokens / unit;
@@ -364,34 +363,4 @@ impl KvPool {
 /// Returns the number of complete units of a chain.
 fn units_of(chain: &Chain) -> u32 {
     u32::try_from(chain.hashes().len()).unwrap_or(u32::MAX)
-}
-
-/// Returns the indices of a group's blocks that a hit at `tokens` tokens needs: of runs from the start, of
-/// windows and states those that are kept.
-fn prefix_indices(pool: &KvPool, group: usize, tokens: u32) -> impl DoubleEndedIterator<Item = u32> {
-    let spec = &pool.geometry.groups()[group];
-    let is_needed = pool.geometry.parts(group) > 0 && !spec.optional && tokens > 0;
-    let last = tokens.div_ceil(spec.span());
-    let first = spec.first_token(tokens);
-    let first = if first == tokens { last } else { first / spec.span() };
-    let (sinks, rest) = match spec.kind {
-        GroupKind::State => (0, 0..1),
-        GroupKind::Window { sinks, .. } => (sinks.min(tokens).div_ceil(spec.span()).min(first), first..last),
-        GroupKind::Cross => (0, 0..0),
-        _ => (0, first..last),
-    };
-    let (sinks, rest) = if is_needed { (sinks, rest) } else { (0, 0..0) };
-    (0..sinks).chain(rest)
-}
-
-/// Returns a block of a prefix of `tokens` tokens, all of whose units are known.
-fn prefix_block(pool: &KvPool, chain: &Chain, group: usize, index: u32, tokens: u32) -> PrefixBlock {
-    let (spec, unit) = (&pool.geometry.groups()[group], pool.settings.keys.unit);
-    let is_state = spec.kind == GroupKind::State;
-    let start = if is_state { 0 } else { index * spec.span() };
-    let end = if is_state { tokens } else { tokens.min(start.saturating_add(spec.span())) };
-    let hash = chain.hashes()[(end.div_ceil(unit) - 1) as usize];
-    let tokens = if is_state { 1 } else { end - start };
-    let (of, shard) = (u32::try_from(group).unwrap_or(u32::MAX), pool.settings.shard);
-    PrefixBlock { group, index, key: BlockKey { hash, shard, group: of, index, tokens } }
 }

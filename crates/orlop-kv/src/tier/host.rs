@@ -1,7 +1,7 @@
 //! [`KvTiers`]: blocks in host memory within a budget, and the store that they leave it for.
 
 use super::frame::{HEADER, decode, encode};
-use super::transfer::call_transfer;
+use super::transfer::{read_pages, write_pages};
 use super::{BlockKey, BlockStore, KvTier, PageTransfer, TierFault};
 use crate::{PoolMemory, RemovalReason};
 use orlop_alloc::{Block, Request, Tag};
@@ -151,7 +151,7 @@ impl KvTiers {
         }
         let bytes: u64 = ranges.iter().map(|range| range.end - range.start).sum();
         let mut memory = self.allocate(bytes)?;
-        call_transfer(|| self.transfer.read(pool, ranges, &mut memory))?;
+        read_pages(&mut *self.transfer, pool, ranges, &mut memory)?;
         self.stats.stored_bytes += bytes;
         self.insert(key, memory, false);
         Ok(bytes)
@@ -206,7 +206,7 @@ impl KvTiers {
         ranges: &[Range<u64>],
     ) -> orlop_alloc::Result<bool> {
         let Some(block) = self.blocks.get(&key) else { return Ok(false) };
-        let loaded = call_transfer(|| self.transfer.write(pool, ranges, &block.memory));
+        let loaded = write_pages(&mut *self.transfer, pool, ranges, &block.memory);
         if loaded.is_err() {
             self.stats.faults[TierFault::Failed as usize] += 1;
         } else {
@@ -218,7 +218,11 @@ impl KvTiers {
     /// Moves blocks to the store until host memory is within its budget. Blocks that the store does not take
     /// are dropped.
     pub(crate) fn shrink_to_budget(&mut self) {
-        while self.stats.host_bytes > self.budget {
+        self.shrink_to(self.budget);
+    }
+
+    fn shrink_to(&mut self, limit: u64) {
+        while self.stats.host_bytes > limit {
             let Some((_, key)) = self.order.pop_first() else { return };
             let reason =
                 if self.write_to_store(key) { RemovalReason::Demoted } else { RemovalReason::Evicted };
@@ -286,7 +290,10 @@ impl KvTiers {
         self.order.insert(self.clock, key);
     }
 
-    fn allocate(&self, bytes: u64) -> orlop_alloc::Result<Block> {
+    /// Allocates memory for a block, and makes room for it first: no more than the budget is in use, unless
+    /// the block alone exceeds it.
+    fn allocate(&mut self, bytes: u64) -> orlop_alloc::Result<Block> {
+        self.shrink_to(self.budget.saturating_sub(bytes));
         let bytes = usize::try_from(bytes).map_err(|error| orlop_alloc::Error::Backend(Box::new(error)))?;
         let request = Request::new(bytes).kind(MemoryKind::HostPinned).tag(Tag::new("kv host tier"));
         self.context.allocate(Device::CPU, &request)

@@ -24,8 +24,8 @@ pub use self::frame::TierFault;
 pub use self::host::{KvTiers, TierStats};
 pub use self::key::BlockKey;
 pub use self::store::BlockStore;
-pub(crate) use self::transfer::call_transfer;
 pub use self::transfer::{DeviceTransfer, PageTransfer};
+pub(crate) use self::transfer::{read_pages, write_pages};
 
 /// A tier of KV memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]

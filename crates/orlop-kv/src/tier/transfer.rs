@@ -1,6 +1,6 @@
 //! Copies between a pool's pages and host memory.
 
-use crate::PoolMemory;
+use crate::{PoolMemory, PoolMemoryMut};
 use orlop_alloc::{Block, DeviceOps, Error, Result};
 use orlop_core::StreamId;
 use orlop_host::shield::shielded;
@@ -23,13 +23,36 @@ pub trait PageTransfer: Debug + Send {
     ///
     /// # Errors
     /// Those of the copy. The pool gives the pages back then.
-    fn write(&mut self, pool: &mut PoolMemory, ranges: &[Range<u64>], host: &Block) -> Result<()>;
+    fn write(&mut self, pool: PoolMemoryMut<'_>, ranges: &[Range<u64>], host: &Block) -> Result<()>;
 }
 
-/// Calls a transfer. Its panic is an error of the copy.
-pub(crate) fn call_transfer(copy: impl FnOnce() -> Result<()>) -> Result<()> {
-    let panicked = || Err(Error::Backend(Box::new(io::Error::other("the page transfer panicked"))));
-    shielded(copy).unwrap_or_else(panicked)
+/// Copies ranges of the pool to host memory by a transfer, whose panic is an error of the copy. It is
+/// one, too, if the transfer has put another block in the place of `host`.
+pub(crate) fn read_pages(
+    transfer: &mut dyn PageTransfer,
+    pool: &PoolMemory,
+    ranges: &[Range<u64>],
+    host: &mut Block,
+) -> Result<()> {
+    let place = |block: &Block| (block.as_ptr(), block.len());
+    let before = place(host);
+    shielded(|| transfer.read(pool, ranges, host)).unwrap_or_else(|| Err(failed("panicked")))?;
+    if place(host) == before { Ok(()) } else { Err(failed("exchanged its destination")) }
+}
+
+/// As [`read_pages`], from host memory.
+pub(crate) fn write_pages(
+    transfer: &mut dyn PageTransfer,
+    pool: &mut PoolMemory,
+    ranges: &[Range<u64>],
+    host: &Block,
+) -> Result<()> {
+    let copied = shielded(|| transfer.write(PoolMemoryMut(pool), ranges, host));
+    copied.unwrap_or_else(|| Err(failed("panicked")))
+}
+
+fn failed(how: &str) -> Error {
+    Error::Backend(Box::new(io::Error::other(format!("the page transfer {how}"))))
 }
 
 /// Copies by the operations of a device on a stream of their own, for pools with memory.
@@ -45,16 +68,24 @@ impl DeviceTransfer {
     pub fn new(ops: Arc<dyn DeviceOps>, stream: StreamId) -> Self {
         Self { ops, stream }
     }
+
+    pub(crate) fn ops(&self) -> &dyn DeviceOps {
+        &*self.ops
+    }
+
+    pub(crate) fn stream(&self) -> StreamId {
+        self.stream
+    }
 }
 
 impl PageTransfer for DeviceTransfer {
     fn read(&mut self, pool: &PoolMemory, ranges: &[Range<u64>], host: &mut Block) -> Result<()> {
         // A copy to host memory is done when this returns.
-        pool.copy_to(&*self.ops, ranges, host, self.stream)
+        pool.copy_to(&*self.ops, ranges.iter().cloned(), host, self.stream)
     }
 
-    fn write(&mut self, pool: &mut PoolMemory, ranges: &[Range<u64>], host: &Block) -> Result<()> {
-        let copied = pool.copy_from(&*self.ops, ranges, host, self.stream);
+    fn write(&mut self, mut pool: PoolMemoryMut<'_>, ranges: &[Range<u64>], host: &Block) -> Result<()> {
+        let copied = pool.copy_from(&*self.ops, ranges.iter().cloned(), host, self.stream);
         // Copies that were queued before an error read `host` and write pages that are given back.
         let waited = self.ops.synchronize(self.stream);
         copied.and(waited)

@@ -6,7 +6,7 @@ use orlop_context::Context;
 use orlop_core::{Device, StreamId};
 use orlop_kv::{
     AdmissionRequest, ChainFields, DeviceTransfer, KvGeometry, KvPool, KvTiers, LayerGroup, PageTransfer,
-    PoolMemory, Sequence, Tenant,
+    PoolMemory, PoolMemoryMut, Sequence, Tenant,
 };
 use orlop_testkit::QueuedDevice;
 use std::ops::Range;
@@ -42,7 +42,7 @@ impl PageTransfer for Noting {
 
     fn write(
         &mut self,
-        pool: &mut PoolMemory,
+        pool: PoolMemoryMut<'_>,
         ranges: &[Range<u64>],
         host: &Block,
     ) -> orlop_alloc::Result<()> {
@@ -65,7 +65,7 @@ impl PageTransfer for Pattern {
         Ok(())
     }
 
-    fn write(&mut self, _: &mut PoolMemory, _: &[Range<u64>], _: &Block) -> orlop_alloc::Result<()> {
+    fn write(&mut self, _: PoolMemoryMut<'_>, _: &[Range<u64>], _: &Block) -> orlop_alloc::Result<()> {
         Ok(())
     }
 }

@@ -6,5 +6,6 @@ mod device;
 mod mirror;
 mod oracle;
 mod random;
+mod rows;
 mod stamps;
 mod suite;

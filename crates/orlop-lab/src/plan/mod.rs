@@ -24,7 +24,7 @@ mod page;
 mod recorded;
 mod unplanned;
 
-pub use self::file::{PlanFile, PlanFileError, PlannedBuffer};
+pub use self::file::{BoundCheck, PartOf, PlanFile, PlanFileError, PlannedBuffer};
 pub use self::page::PlanPage;
 pub use self::recorded::recorded_problem;
 pub use self::unplanned::Unplanned;

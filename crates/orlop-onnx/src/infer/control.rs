@@ -122,7 +122,8 @@ impl Inference<'_> {
         let mut run = LoopRun::new(trips, call.has(1), &state);
         if !self.follow(body, state.clone(), &mut run)? {
             run = LoopRun::new(trips, call.has(1), &state);
-            if !self.cover(body, &state, 0, &mut run)? {
+            let (from, state) = self.first(body, state.clone(), &mut run)?;
+            if run.trips.max > from && !self.cover(body, &state, from, &mut run)? {
                 return Ok((Err(Fault::Unknown), run.all));
             }
         }
@@ -185,6 +186,37 @@ impl Inference<'_> {
             state = next;
         }
         Ok(run.trips.max == 0)
+    }
+
+    /// Executes the first iteration of a loop apart from the others, if the state has other ranks after it:
+    /// exporters begin with a placeholder. Returns the number of the next iteration, and its state.
+    fn first(
+        &mut self,
+        body: &Captured<'_>,
+        state: Vec<Fact>,
+        run: &mut LoopRun,
+    ) -> Result<(i64, Vec<Fact>), OnnxError> {
+        if run.trips.max == 0 {
+            return Ok((0, state));
+        }
+        let facts = self.run(body, loop_inputs(Range::exactly(0), &state))?;
+        let next = results(body, &facts).get(1..=state.len()).unwrap_or_default().to_vec();
+        let rank = |fact: &Fact| fact.tensor().and_then(|tensor| Some(tensor.shape.as_ref()?.len()));
+        let is_same = |(one, other): (&Fact, &Fact)| rank(one).is_none() || rank(one) == rank(other);
+        if state.iter().zip(&next).all(is_same) {
+            return Ok((0, state));
+        }
+        let goes_on = run.note(body, facts, state.len());
+        if goes_on != Some(true) {
+            run.trips.min = run.trips.min.min(1);
+        }
+        if goes_on == Some(false) {
+            run.trips.max = 1;
+        }
+        if run.trips.min <= 1 {
+            run.end_with(&next);
+        }
+        Ok((1, next))
     }
 
     /// Covers the rest of a loop whose state does not change: it is alike, but for the number of the
@@ -298,25 +330,35 @@ fn truth(fact: &Fact) -> Option<bool> {
     fact.tensor()?.elements.as_ref()?.first()?.truth()
 }
 
-/// Takes the bounds from sizes that still grow, and the elements, so that a state settles.
+/// Takes the bounds that still move from sizes and elements, so that a state settles. Those that do not move
+/// stay: a number that each iteration increases is not below its first value.
 pub(super) fn widened((joined, before): (&Fact, &Fact)) -> Fact {
     match (joined, before) {
         (Fact::Tensor(joined), Fact::Tensor(before)) if joined != before => {
             let shape = match (&joined.shape, &before.shape) {
-                (Some(joined), Some(before)) => Some(joined.iter().zip(before).map(wider).collect()),
+                (Some(joined), Some(before)) => {
+                    let size = |(joined, before): (&Range, &Range)| joined.widened(*before, Range::ANY_SIZE);
+                    Some(joined.iter().zip(before).map(size).collect())
+                }
                 _ => None,
             };
-            Fact::Tensor(Tensor { data_type: joined.data_type, shape, elements: None })
+            let elements = match (&joined.elements, &before.elements) {
+                (Some(joined_elements), Some(before)) => {
+                    let element = |(element, before): (&Element, &Element)| {
+                        Some(element.widened(*before, Element::any(joined.data_type)?))
+                    };
+                    joined_elements.iter().zip(before).map(element).collect()
+                }
+                _ => None,
+            };
+            Fact::Tensor(Tensor { data_type: joined.data_type, shape, elements })
         }
         (Fact::Sequence { element, length }, Fact::Sequence { element: inner, length: before }) => {
-            Fact::Sequence { element: Box::new(widened((element, inner))), length: wider((length, before)) }
+            let length = length.widened(*before, Range::ANY_SIZE);
+            Fact::Sequence { element: Box::new(widened((element, inner))), length }
         }
         (joined, _) => joined.clone(),
     }
-}
-
-fn wider((joined, before): (&Range, &Range)) -> Range {
-    if joined == before { *joined } else { Range { min: joined.min.min(0), max: i64::MAX } }
 }
 
 /// Returns slices that are put together along a new axis.

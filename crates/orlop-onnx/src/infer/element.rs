@@ -93,6 +93,18 @@ impl Element {
         }
     }
 
+    /// Returns this element with the ends of `all` in place of those by which it exceeds `before`.
+    pub(crate) fn widened(self, before: Self, all: Self) -> Self {
+        match (self, before, all) {
+            (Self::Int(range), Self::Int(before), Self::Int(all)) => Self::Int(range.widened(before, all)),
+            _ => {
+                let ((min, max), before, all) = (self.span(), before.span(), all.span());
+                let min = if min < before.0 { min.min(all.0) } else { min };
+                Self::Real(min, if max > before.1 { max.max(all.1) } else { max })
+            }
+        }
+    }
+
     /// Returns the truth of an element. `None` if it can be either.
     pub(crate) fn truth(self) -> Option<bool> {
         match self {

@@ -113,6 +113,21 @@ impl Fact {
         }
     }
 
+    /// Returns a value with room for either of two: their hull, or where they differ in rank the one with more
+    /// elements.
+    pub(crate) fn room(&self, other: &Self) -> Self {
+        if let (Self::Tensor(left), Self::Tensor(right)) = (self, other)
+            && let (Some(shape), Some(other_shape)) = (&left.shape, &right.shape)
+            && shape.len() != other_shape.len()
+            && left.data_type == right.data_type
+        {
+            let is_larger = Range::product(shape).max >= Range::product(other_shape).max;
+            let larger = if is_larger { left } else { right };
+            return Self::Tensor(Tensor { elements: None, ..larger.clone() });
+        }
+        self.hull(other)
+    }
+
     /// Returns what holds for both of two values.
     pub(crate) fn hull(&self, other: &Self) -> Self {
         match (self, other) {

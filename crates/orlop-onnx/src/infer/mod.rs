@@ -45,7 +45,8 @@ pub(crate) struct Facts {
 }
 
 impl Facts {
-    /// Returns what holds for both of two runs.
+    /// Returns what holds for both of two runs. A value whose rank is not the same in both has the shape with
+    /// more elements, which has room for either.
     fn hull(&self, other: &Self) -> Self {
         let body = |(left, right): (&Option<Self>, &Option<Self>)| match (left, right) {
             (Some(left), Some(right)) => Some(left.hull(right)),
@@ -53,7 +54,7 @@ impl Facts {
         };
         let bodies = |(left, right): (&Vec<_>, &Vec<_>)| left.iter().zip(right).map(body).collect();
         Self {
-            values: self.values.iter().zip(&other.values).map(|(left, right)| left.hull(right)).collect(),
+            values: self.values.iter().zip(&other.values).map(|(left, right)| left.room(right)).collect(),
             bodies: self.bodies.iter().zip(&other.bodies).map(bodies).collect(),
         }
     }
@@ -212,7 +213,11 @@ fn bounded(fact: Fact, bound: &[u64]) -> Option<Fact> {
         other => return Some(other),
     };
     let shape = match &tensor.shape {
-        Some(shape) if shape.len() != bound.len() => return None,
+        // With another rank, it is the number of elements that counts.
+        Some(shape) if shape.len() != bound.len() => {
+            let fits = Range::product(shape).max <= Range::product(&bound).max;
+            return fits.then_some(Fact::Tensor(tensor));
+        }
         Some(shape) => shape.iter().zip(bound).map(|(size, bound)| size.intersection(bound)).collect(),
         None => Some(bound),
     };

@@ -45,6 +45,14 @@ impl Range {
         Self { min: self.min.min(other.min), max: self.max.max(other.max) }
     }
 
+    /// Returns this range with the ends of `all` in place of those by which it exceeds `before`.
+    pub(crate) fn widened(self, before: Self, all: Self) -> Self {
+        Self {
+            min: if self.min < before.min { self.min.min(all.min) } else { self.min },
+            max: if self.max > before.max { self.max.max(all.max) } else { self.max },
+        }
+    }
+
     /// Returns the numbers that are in both. `None` if there are none.
     pub(crate) fn intersection(self, other: Self) -> Option<Self> {
         let both = Self { min: self.min.max(other.min), max: self.max.min(other.max) };

@@ -120,6 +120,63 @@ fn loops_are_followed() {
     assert_eq!(sizes(&given, "y"), [4, 64]);
 }
 
+/// A number that each iteration increases, in a loop with more iterations than are followed and whose end
+/// depends on data: it has no upper bound, and what is cut out of a table with it has.
+#[test]
+fn numbers_that_grow_keep_their_lower_bound() {
+    let cut = GraphProto {
+        input: vec![untyped("i"), untyped("go"), untyped("from")],
+        node: vec![
+            node("Identity", &["again"], &["go_on"]),
+            node("Add", &["from", "one"], &["next"]),
+            node("Min", &["next", "end"], &["to"]),
+            node("Range", &["from", "to", "one"], &["row"]),
+        ],
+        output: vec![untyped("go_on"), untyped("next"), untyped("row")],
+        ..GraphProto::default()
+    };
+    let nodes = vec![with(node("Loop", &["count", "yes", "zero"], &["last", "y"]), vec![body("body", cut)])];
+    let mut graph = graph(info("again", BOOL, vec![]), nodes);
+    let number = |name, number| TensorProto { dims: vec![], ..integers(name, &[number]) };
+    let yes = TensorProto { data_type: BOOL, int32_data: vec![1], dims: vec![], ..integers("yes", &[]) };
+    graph.initializer.extend([number("zero", 0), number("one", 1), number("end", 501), yes]);
+    graph.initializer.push(number("count", 5000));
+    let model = OnnxReader::new().resolve(&file(graph)).expect("a bound");
+    assert_eq!(sizes(&model, "y"), [5000, 501]);
+}
+
+/// A state that begins as a placeholder, in a loop whose end depends on data: after the first iteration it has
+/// another rank, and its place has room for both.
+#[test]
+fn a_placeholder_is_replaced_by_the_first_iteration() {
+    let step = GraphProto {
+        input: vec![untyped("i"), untyped("go"), untyped("state")],
+        node: vec![node("Identity", &["again"], &["go_on"]), node("Relu", &["x"], &["next"])],
+        output: vec![untyped("go_on"), untyped("next")],
+        ..GraphProto::default()
+    };
+    let start = with(node("Loop", &["count", "yes", "placeholder"], &["y"]), vec![body("body", step)]);
+    let mut graph = graph(info("x", FLOAT, vec![size(2), size(128)]), vec![start]);
+    graph.input.push(info("again", BOOL, vec![]));
+    let yes = TensorProto { data_type: BOOL, int32_data: vec![1], dims: vec![], ..integers("yes", &[]) };
+    let placeholder = weight("placeholder", &[1]);
+    graph.initializer.extend([integers("count", &[5000]), yes, placeholder]);
+    let model = OnnxReader::new().resolve(&file(graph)).expect("a rank");
+    assert_eq!(sizes(&model, "y"), [2, 128]);
+    let [body] = model.bodies(model.graph.given_order()[0]) else { panic!("one body") };
+    assert!(body.plan.height() >= 2 * 1024, "state and new state: {}", body.plan.height());
+}
+
+/// A bound is about the number of elements where a value has another rank.
+#[test]
+fn bounds_of_another_rank_are_compared_by_their_elements() {
+    let graph = |sizes| graph(info("x", FLOAT, sizes), vec![node("Relu", &["x"], &["y"])]);
+    let resolved = |sizes| OnnxReader::new().bound("y", &[1]).resolve(&file(graph(sizes)));
+    assert_eq!(sizes(&resolved(vec![]).expect("one element"), "y"), Vec::<u64>::new());
+    let error = resolved(vec![size(2), size(1)]).expect_err("two elements");
+    assert!(matches!(error, OnnxError::Contradiction { .. }), "{error}");
+}
+
 #[test]
 fn a_condition_that_may_be_ignored_ends_nothing() {
     // The body says that no iteration follows, in a loop that starts without a condition, and with one.

@@ -37,6 +37,7 @@ mod neighbors;
 mod space;
 
 use self::descent::{Descent, DescentOutcome};
+use crate::heights::Heights;
 use crate::normal::{Normal, Placement};
 use crate::planner::{RemainingBudget, Stop, rounds};
 use orlop_core::SplitMix64;
@@ -77,8 +78,8 @@ struct SearchData<'a> {
     neighbors: &'a Neighbors,
     /// In each, the spans to be placed first come first.
     orders: Vec<Vec<u32>>,
-    /// All heights that matter are multiples of this.
-    unit: u64,
+    /// All heights that matter.
+    heights: Heights,
     /// The distance of heights that are not told apart while capacities go up.
     resolution: u64,
 }
@@ -106,7 +107,7 @@ impl<'a> CapacitySearch<'a> {
         orders: Vec<Vec<u32>>,
         random: &mut SplitMix64,
     ) -> Self {
-        let (unit, floor) = (normal.exact_unit(), normal.lower_bound.saturating_sub(1));
+        let (heights, floor) = (normal.heights(), normal.lower_bound.saturating_sub(1));
         // The first begins with the orders as they are.
         let searcher = |index: usize| Searcher {
             random: SplitMix64::new(random.next_u64()),
@@ -117,8 +118,8 @@ impl<'a> CapacitySearch<'a> {
             found: None,
         };
         let searchers = (0..SEARCHERS).map(searcher).collect();
-        let resolution = (normal.lower_bound / RESOLUTION).max(unit);
-        let data = SearchData { normal, neighbors, orders, unit, resolution };
+        let resolution = (normal.lower_bound / RESOLUTION).max(heights.unit());
+        let data = SearchData { normal, neighbors, orders, heights, resolution };
         Self { data, searchers, floor, work: FIRST_ROUND }
     }
 
@@ -169,8 +170,8 @@ impl Searcher {
                     self.found = Some(found);
                 }
                 DescentOutcome::Exhausted => {
-                    // Up to the next multiple there is no plan, either.
-                    self.floor = self.floor.max(capacity + (data.unit - 1));
+                    // Below the next height that a plan can have there is none, either.
+                    self.floor = self.floor.max(data.heights.at_least(capacity + 1) - 1);
                     self.failed = Some(capacity);
                 }
                 DescentOutcome::GivenUp => self.failed = Some(capacity),
@@ -180,12 +181,12 @@ impl Searcher {
         done
     }
 
-    /// Returns the next capacity, which is below the best height.
+    /// Returns the next capacity, which is below the best height. Above the floor is a possible height.
     fn capacity(&self, data: &SearchData<'_>) -> u64 {
         let lowest = self.floor + 1;
         let distance = |failed: u64| self.height.saturating_sub(failed) / 2;
         let halfway = self.failed.map_or(lowest, |failed| failed + distance(failed));
-        (halfway - halfway % data.unit).max(lowest)
+        data.heights.at_most(halfway).max(lowest)
     }
 }
 

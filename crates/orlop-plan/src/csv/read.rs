@@ -22,6 +22,7 @@ struct CsvHeader {
     alignment: Option<usize>,
     gaps: Option<usize>,
     offset: Option<usize>,
+    hint: Option<usize>,
 }
 
 impl CsvHeader {
@@ -41,6 +42,7 @@ impl CsvHeader {
                 "alignment" => (&mut header.alignment, ProblemColumn::Alignment),
                 "gaps" => (&mut header.gaps, ProblemColumn::Gaps),
                 "offset" => (&mut header.offset, ProblemColumn::Offset),
+                "hint" => (&mut header.hint, ProblemColumn::Hint),
                 _ => {
                     unknown.get_or_insert(name);
                     continue;
@@ -89,6 +91,12 @@ impl CsvRow<'_> {
         text.parse().ok().filter(|_| digits).ok_or_else(|| self.unexpected(column, text))
     }
 
+    /// Returns the number in a column, if it has one.
+    fn optional(&self, place: Option<usize>, column: ProblemColumn) -> Result<Option<u64>, CsvError> {
+        let is_empty = self.text(place).is_none_or(str::is_empty);
+        if is_empty { Ok(None) } else { self.number(place, column).map(Some) }
+    }
+
     fn end(&self, header: &CsvHeader) -> Result<u64, CsvError> {
         let end = self.number(header.end, ProblemColumn::End)?;
         let behind = if header.includes_end { end.checked_add(1) } else { Some(end) };
@@ -105,11 +113,8 @@ impl CsvRow<'_> {
     }
 
     fn buffer(&self, header: &CsvHeader) -> Result<Buffer, CsvError> {
-        let unsupported = [(header.gaps, ProblemColumn::Gaps), (header.offset, ProblemColumn::Offset)];
-        for (place, column) in unsupported {
-            if let Some(text) = self.text(place).filter(|text| !text.is_empty()) {
-                return Err(self.unexpected(column, text));
-            }
+        if let Some(text) = self.text(header.gaps).filter(|text| !text.is_empty()) {
+            return Err(self.unexpected(ProblemColumn::Gaps, text));
         }
         let lifetime = self.number(header.start, ProblemColumn::Start)?..self.end(header)?;
         let size = self.number(header.size, ProblemColumn::Size)?;
@@ -156,6 +161,7 @@ impl Problem {
         };
         let mut builder = ProblemBuilder::new();
         let (mut count, mut counting) = (0_u64, true);
+        let (mut fixed, mut fixed_lines) = (Vec::new(), Vec::new());
         while let Some((line, text)) = lines.next()? {
             let row = CsvRow { fields: fields(&text).ok_or(CsvError::Quote { line })?, line };
             let found = row.fields.len();
@@ -165,10 +171,19 @@ impl Problem {
             let buffer = row.buffer(&header)?;
             let id = row.text(header.id).unwrap_or_default();
             counting = counting && is_number(id, count);
-            let pushed = builder.push_named(id, buffer);
-            pushed.map_err(|error| CsvError::Problem { line, error })?;
+            let invalid = |error| CsvError::Problem { line, error };
+            let index = builder.push_named(id, buffer).map_err(invalid)?;
+            if let Some(offset) = row.optional(header.offset, ProblemColumn::Offset)? {
+                fixed.push((index, offset));
+                fixed_lines.push(line);
+            }
+            if let Some(offset) = row.optional(header.hint, ProblemColumn::Hint)? {
+                builder.hint(index, offset).map_err(invalid)?;
+            }
             count += 1;
         }
+        let line_of = |(number, error): (usize, _)| CsvError::Problem { line: fixed_lines[number], error };
+        builder.fix_all(&fixed).map_err(line_of)?;
         if counting {
             builder.forget_names();
         }
@@ -179,7 +194,7 @@ impl Problem {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ProblemError;
+    use crate::{Planner, ProblemError};
 
     fn read(text: &str) -> Result<Problem, CsvError> {
         Problem::read_csv(text.as_bytes())
@@ -198,6 +213,17 @@ mod tests {
             assert_eq!(problem.buffers(), expected, "{text:?}");
             assert!(!problem.has_names());
         }
+    }
+
+    #[test]
+    fn offsets_are_fixed_and_hints_are_not() {
+        let problem = read("lower,upper,size,offset,hint\n0,3,8,16,\n0,3,8,,24\n0,3,8,,\n").unwrap();
+        let places = [0, 1, 2].map(|index| (problem.fixed_offset(index), problem.hint(index)));
+        assert_eq!(places, [(Some(16), None), (None, Some(24)), (None, None)]);
+        assert_eq!(Planner::new().plan(&problem).offsets(), [16, 0, 8]);
+        // A hint is kept where it costs nothing.
+        let problem = read("lower,upper,size,hint\n0,3,8,8\n0,3,8,\n").unwrap();
+        assert_eq!(Planner::new().plan(&problem).offsets(), [8, 0]);
     }
 
     #[test]
@@ -242,9 +268,16 @@ mod tests {
                 "line 2: the gaps cannot be \"3-4\", expected nothing: lifetimes with gaps are not supported",
             ),
             (
-                "lower,upper,size,offset\n0,9,2,64\n",
-                "line 2: the offset cannot be \"64\", expected nothing: \
-                 buffers at fixed offsets are not supported",
+                "lower,upper,size,offset\n0,9,2,-1\n",
+                "line 2: the offset cannot be \"-1\", expected a whole number below 2^64",
+            ),
+            (
+                "lower,upper,size,offset\n0,9,2,8\n0,1,3,\n7,9,3,6\n",
+                "line 4: buffer 2: at its fixed offset it shares bytes with buffer 0 while both are live",
+            ),
+            (
+                "lower,upper,size,alignment,offset\n0,9,2,8,0\n0,1,3,8,4\n",
+                "line 3: buffer 1: the offset 4 is not a multiple of 8",
             ),
             (
                 "lower,upper,size,pool\n0,9,2,1\n",

@@ -30,13 +30,18 @@ impl fmt::Display for Quoted<'_> {
 
 impl Problem {
     /// Writes the problem as CSV that [`read_csv`](Self::read_csv) and minimalloc read:
-    /// `id,lower,upper,size`, and `alignment` if any buffer is aligned. Without names, the ids are the
-    /// indices. Control characters in names become spaces.
+    /// `id,lower,upper,size`, `alignment` if any buffer is aligned, `offset` if any is fixed and `hint` if
+    /// any has one. Without names, the ids are the indices. Control characters in names become spaces.
     ///
     /// # Errors
     ///
-    /// Those of `writer`.
+    /// Those of `writer`; [`InvalidInput`](io::ErrorKind::InvalidInput) if the problem has reserved ranges or
+    /// parts, which the format does not have.
     pub fn write_csv(&self, writer: impl Write) -> io::Result<()> {
+        if !self.reserved().is_empty() || !self.constraints.parts.is_empty() {
+            let text = "reserved ranges and parts of buffers cannot be written as CSV";
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
+        }
         write(self, None, writer)
     }
 }
@@ -57,8 +62,10 @@ fn write(problem: &Problem, plan: Option<&Plan>, writer: impl Write) -> io::Resu
     let mut writer = io::BufWriter::new(writer);
     let aligned = problem.buffers().iter().any(|buffer| buffer.alignment > Alignment::ONE);
     let alignment = if aligned { ",alignment" } else { "" };
-    let offset = if plan.is_some() { ",offset" } else { "" };
-    writeln!(writer, "id,lower,upper,size{alignment}{offset}")?;
+    let has_offsets = plan.is_some() || !problem.constraints.fixed.is_empty();
+    let has_hints = plan.is_none() && !problem.hints.is_empty();
+    let (offset, hint) = (if has_offsets { ",offset" } else { "" }, if has_hints { ",hint" } else { "" });
+    writeln!(writer, "id,lower,upper,size{alignment}{offset}{hint}")?;
     for (index, buffer) in problem.buffers().iter().enumerate() {
         if problem.has_names() {
             write!(writer, "{}", Quoted(problem.name(index).unwrap_or_default()))?;
@@ -69,8 +76,13 @@ fn write(problem: &Problem, plan: Option<&Plan>, writer: impl Write) -> io::Resu
         if aligned {
             write!(writer, ",{}", alignment_bytes(buffer.alignment))?;
         }
-        if let Some(plan) = plan {
-            write!(writer, ",{}", plan.offset(index).unwrap_or(0))?;
+        let number = |offset: Option<u64>| offset.map_or_else(String::new, |offset| offset.to_string());
+        if has_offsets {
+            let planned = plan.map(|plan| plan.offset(index).unwrap_or(0));
+            write!(writer, ",{}", number(planned.or_else(|| problem.fixed_offset(index))))?;
+        }
+        if has_hints {
+            write!(writer, ",{}", number(problem.hint(index)))?;
         }
         writeln!(writer)?;
     }
@@ -97,6 +109,14 @@ mod tests {
         builder.push_named(" a,\n\"b\" ", one.aligned(Alignment::PLANNED)).unwrap();
         builder.push(one).unwrap();
         let problem = builder.finish();
+        let mut placed = ProblemBuilder::new();
+        let [first, second] = [placed.push(one).unwrap(), placed.push(one).unwrap()];
+        placed.fix(first, 9).unwrap();
+        placed.hint(second, 3).unwrap();
+        let expected = "id,lower,upper,size,offset,hint\n0,2,5,7,9,\n1,2,5,7,,3\n";
+        let placed = placed.finish();
+        assert_eq!(text(|out| placed.write_csv(out)), expected);
+        assert_eq!(Problem::read_csv(expected.as_bytes()).unwrap(), placed);
         let plan = Plan::new(&problem, vec![256, 0]).unwrap();
         let expected = "id,lower,upper,size,alignment,offset\n\" a, \"\"b\"\" \",2,5,7,256,256\n,2,5,7,1,0\n";
         assert_eq!(text(|out| plan.write_csv(&problem, out)), expected);

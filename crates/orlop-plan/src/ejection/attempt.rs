@@ -61,7 +61,7 @@ impl<'a> Attempt<'a> {
         let has_work = |region: &Region| {
             region.spans.clone().any(|span| {
                 let span = span as usize;
-                base[span] + data.normal.spans[span].size > self.capacity
+                data.normal.end(&data.normal.spans[span], base[span]) > self.capacity
             })
         };
         let waiting: Vec<Region> = regions(data.normal, self.count).into_iter().filter(has_work).collect();

@@ -108,7 +108,8 @@ impl<'a> Repack<'a> {
             scratch: Scratch::default(),
         };
         for span in repack.region.spans.clone() {
-            if repack.offset(span as usize) + repack.span(span).size <= capacity {
+            let offset = repack.offset(span as usize);
+            if data.normal.end(repack.span(span), offset) <= capacity {
                 continue;
             }
             if repack.is_movable(span as usize) {
@@ -154,7 +155,8 @@ impl<'a> Repack<'a> {
 
     fn is_movable(&self, number: usize) -> bool {
         let span = &self.normal.spans[number];
-        self.region.sections.start <= span.first && span.behind <= self.region.sections.end
+        let is_inside = self.region.sections.start <= span.first && span.behind <= self.region.sections.end;
+        is_inside && !self.normal.is_fixed(number)
     }
 
     /// Returns the cost of an ejection; `None` for a span that does not move.
@@ -171,7 +173,7 @@ impl<'a> Repack<'a> {
                 self.state = RepackState::Complete;
                 break;
             };
-            let is_placed = self.place(data, number);
+            let is_placed = self.place(data, number, stop);
             if !is_placed || self.steps == 0 {
                 self.state = RepackState::Failed;
                 break;
@@ -190,7 +192,7 @@ impl<'a> Repack<'a> {
     }
 
     /// Places a span, and ejects what is in its way. Returns `false` if that cannot be moved.
-    fn place(&mut self, data: &RepackData<'_>, number: u32) -> bool {
+    fn place(&mut self, data: &RepackData<'_>, number: u32, stop: &Stop<'_>) -> bool {
         let span = self.span(number);
         let placed = self.collect(data, number as usize);
         if let Some(offset) = find_hole(span, &placed, self.capacity, Fit::Tightest) {
@@ -216,7 +218,8 @@ impl<'a> Repack<'a> {
         });
         self.scratch.placed = placed;
         for other in neighbors.into_iter().flatten() {
-            if self.offset(other as usize) != UNPLACED && self.is_movable(other as usize) {
+            let is_placed = self.offset(other as usize) != UNPLACED;
+            if is_placed && self.is_movable(other as usize) && !stop.is_due() {
                 self.relocate(data, other);
             }
         }

@@ -44,11 +44,13 @@ pub fn place(problem: &Problem, holes: &[Range<u64>]) -> Option<Vec<u64>> {
     placements(problem, holes).next()
 }
 
-/// Returns the addresses as [`place`] does, for each order of placement that fits.
+/// Returns the addresses as [`place`] does, for each order of placement that fits. Of a problem with fixed
+/// offsets, reserved ranges or parts there are none.
 pub fn placements(problem: &Problem, holes: &[Range<u64>]) -> impl Iterator<Item = Vec<u64>> {
     let buffers = problem.buffers();
     let mut spans = Normal::new(problem).spans;
-    ORDERS.into_iter().filter_map(move |key| {
+    let orders = if problem.constraints.is_empty() { &ORDERS[..] } else { &[] };
+    orders.iter().filter_map(move |key| {
         spans.sort_unstable_by_key(|span| (Reverse(key(&buffers[span.index as usize])), span.index));
         // Buffers without bytes have no span. Their address is 0, as in a plan.
         let mut addresses = vec![0; buffers.len()];

@@ -78,8 +78,9 @@ impl Stop<'_> {
     /// Does not stop.
     pub(crate) const NEVER: Self = Self { until: None, cancelled: None };
 
-    /// The number of spans that a heuristic places from one look at the clock to the next.
-    pub(crate) const INTERVAL: usize = 256;
+    /// The number of spans, and of placed neighbours of theirs, at which a heuristic looks from one look at
+    /// the clock to the next.
+    pub(crate) const INTERVAL: usize = 16;
 
     /// Returns `true` if it is time to stop.
     pub(crate) fn is_due(&self) -> bool {

@@ -47,6 +47,9 @@ const MAX_PAIRS: u64 = 1 << 25;
 /// time.
 const MAX_SPANS: usize = 1 << 17;
 
+/// The index of the heuristics with first fit.
+const FIRST_FIT: usize = 21;
+
 /// All heuristics, the most useful first.
 pub(super) const HEURISTICS: [Heuristic; 26] = {
     use Direction::{Backwards, Forwards};
@@ -115,18 +118,24 @@ impl Heuristic {
             Self::SweepFromPeak(first, key, fit) => {
                 sweep_from_peak(keys, normal, first, SweepRule { key, fit }, limit, stop)
             }
-            Self::FirstFit(..) if normal.pairs() > MAX_PAIRS => None,
+            Self::FirstFit(..) if normal.fixed.is_empty() && normal.pairs() > MAX_PAIRS => None,
             Self::FirstFit(order, fit) => {
                 first_fit(normal, shared.live(), &keys.sorted(&order), fit, limit, stop)
             }
         }
     }
 
-    /// Returns the heuristics for a number of spans, in the groups that are executed in parallel. The first
-    /// group is the fastest heuristic, alone.
-    pub(super) fn groups(spans: usize) -> impl Iterator<Item = &'static [Self]> {
-        let count = if spans > MAX_SPANS { 1 + PARALLEL } else { HEURISTICS.len() };
-        let (first, others) = HEURISTICS[..count].split_at(1);
+    /// Returns the heuristics for a problem, in the groups that are executed in parallel. The first group is
+    /// the fastest heuristic, alone.
+    pub(super) fn groups(normal: &Normal) -> impl Iterator<Item = &'static [Self]> {
+        let is_large = normal.spans.len() > MAX_SPANS;
+        let all = match normal.fixed.is_empty() {
+            true if is_large => &HEURISTICS[..=PARALLEL],
+            true => &HEURISTICS[..],
+            // Only first fit places spans between those that are placed already.
+            false => &HEURISTICS[FIRST_FIT..],
+        };
+        let (first, others) = all.split_at(1);
         std::iter::once(first).chain(others.chunks(PARALLEL))
     }
 }

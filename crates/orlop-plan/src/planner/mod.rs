@@ -22,9 +22,10 @@ pub(crate) mod rounds;
 use self::heuristics::{HEURISTICS, Heuristic, ORDERS, Shared};
 use crate::capacity::{CapacitySearch, Neighbors};
 use crate::chain;
+use crate::constraint::FlatProblem;
 use crate::ejection::EjectionSearch;
-use crate::normal::{Normal, Placement};
-use crate::{Plan, PlanError, Problem, verify};
+use crate::normal::Placement;
+use crate::{Plan, PlanError, Problem, replan, verify};
 use orlop_core::SplitMix64;
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -160,17 +161,25 @@ impl Planner {
         start: Option<&Plan>,
         observe: impl FnMut(&SearchProgress) -> ControlFlow<()>,
     ) -> Plan {
-        let normal = Normal::new(problem);
+        let hinted = problem.hints.keys().next_back().map(|&last| {
+            let offsets: Vec<Option<u64>> = (0..=last).map(|index| problem.hint(index)).collect();
+            replan(problem, &offsets)
+        });
+        let start = start.or(hinted.as_ref());
+        let flat = FlatProblem::restricted(problem);
+        let (normal, bound) = flat.normal(problem);
+        let proven = (!flat.is_exact).then_some(bound);
         let threads = self.threads.unwrap_or_else(default_threads);
         let size = (HEURISTICS.len(), normal.spans.len());
         let budget = RemainingBudget::new(self.budget, size, threads, self.cancelled.as_deref());
         let best = start.map(|start| normal.placement(start.offsets()));
-        let shared = Shared::new(&normal, Keys::new(problem, &normal));
+        let shared = Shared::new(&normal, Keys::new(&flat.problem, &normal));
         let mut search = PlanSearch {
             shared: &shared,
             best: best.unwrap_or(Placement { height: u64::MAX, offsets: Vec::new() }),
             has_plan: start.is_some(),
             lower_bound: normal.lower_bound,
+            proven,
             capacity: self.capacity,
             budget,
             is_broken: false,
@@ -178,8 +187,8 @@ impl Planner {
         };
         search.heuristics();
         search.rounds(self.seed);
-        let offsets = normal.offsets(&search.best, problem.len());
-        Plan::of_planner(offsets, search.best.height, search.lower_bound)
+        let lower_bound = search.proven_bound();
+        Plan::of_normal(problem, &normal, &search.best, lower_bound)
     }
 }
 
@@ -199,6 +208,8 @@ struct PlanSearch<'a, F> {
     best: Placement,
     has_plan: bool,
     lower_bound: u64,
+    /// The lower bound of the problem, if that which is searched is more restricted.
+    proven: Option<u64>,
     capacity: u64,
     budget: RemainingBudget<'a>,
     is_broken: bool,
@@ -212,10 +223,15 @@ impl<F: FnMut(&SearchProgress) -> ControlFlow<()>> PlanSearch<'_, F> {
         is_low || (self.capacity > 0 && self.lower_bound > self.capacity) || self.is_broken
     }
 
+    /// Returns the lower bound of all plans, as far as it is proven.
+    fn proven_bound(&self) -> u64 {
+        self.proven.unwrap_or(self.lower_bound)
+    }
+
     /// Calls the observer.
     fn report(&mut self, lower_bound: u64) {
         self.lower_bound = lower_bound.min(self.best.height);
-        let progress = SearchProgress { height: self.best.height, lower_bound: self.lower_bound };
+        let progress = SearchProgress { height: self.best.height, lower_bound: self.proven_bound() };
         self.is_broken |= (self.observe)(&progress).is_break();
     }
 
@@ -223,7 +239,7 @@ impl<F: FnMut(&SearchProgress) -> ControlFlow<()>> PlanSearch<'_, F> {
     fn heuristics(&mut self) {
         let shared = self.shared;
         let bound = shared.normal.lower_bound;
-        for group in Heuristic::groups(shared.normal.spans.len()) {
+        for group in Heuristic::groups(shared.normal) {
             let taken = self.budget.take(group.len()).max(usize::from(!self.has_plan));
             if self.has_plan && (taken == 0 || self.is_over() || self.budget.is_out_of_time()) {
                 break;
@@ -252,8 +268,9 @@ impl<F: FnMut(&SearchProgress) -> ControlFlow<()>> PlanSearch<'_, F> {
         let shared = self.shared;
         let (normal, keys) = (shared.normal, &shared.keys);
         let mut random = SplitMix64::new(seed);
-        let is_perfect = chain::is_perfect(normal);
-        let is_small = normal.spans.len() <= MAX_BACKTRACKING;
+        let is_free = normal.fixed.is_empty();
+        let is_perfect = is_free && chain::is_perfect(normal);
+        let is_small = is_free && normal.spans.len() <= MAX_BACKTRACKING;
         let neighbors = if is_small { Neighbors::new(&normal.spans) } else { None };
         let mut search = match &neighbors {
             Some(neighbors) => {

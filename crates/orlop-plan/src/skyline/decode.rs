@@ -49,14 +49,20 @@ impl<'a> Decoder<'a> {
         self.unplaced.fill(&normal.spans, ranks);
         self.contour.flatten();
         let (mut left, mut height) = (normal.spans.len(), 0);
-        while left > 0 {
+        for step in 0_usize.. {
+            if left == 0 {
+                break;
+            }
+            if step.is_multiple_of(Stop::INTERVAL) && stop.is_due() {
+                return None;
+            }
             let valley = self.contour.lowest()?;
             match self.select(valley, candidates, keys) {
                 Some(number) => {
                     let span = &normal.spans[number];
                     let offset = span.offset_from(valley.level);
                     height = height.max(offset + span.size);
-                    if height > limit || (left % Stop::INTERVAL == 0 && stop.is_due()) {
+                    if height > limit {
                         return None;
                     }
                     self.offsets[number] = offset;

@@ -4,7 +4,7 @@
 //! hole again when it ends. Buffers that begin together are placed by a key, the largest first. For buffers
 //! of one size this is the left-edge algorithm of channel routing (Hashimoto and Stevens, 1971), which is
 //! optimal. Nothing is compared with buffers that are not live, so that a sweep takes
-//! O(n log n) time where few holes are too small for a buffer of their class.
+//! O(n log n) time.
 
 mod holes;
 
@@ -67,8 +67,11 @@ pub(crate) fn sweep_from_peak(
     }
     at_peak.sort_by_cached_key(|&number| (Reverse(keys.value(first, number as usize)), number));
     let mut holes = Holes::new(rule.fit);
-    for &number in &at_peak {
+    for (count, &number) in at_peak.iter().enumerate() {
         sweep.place(number, &mut holes)?;
+        if count % Stop::INTERVAL == 0 && stop.is_due() {
+            return None;
+        }
     }
     sweep.run(Direction::Forwards, at_peak.clone(), after, stop)?;
     sweep.run(Direction::Backwards, at_peak, before, stop)?;

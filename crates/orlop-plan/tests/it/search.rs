@@ -140,3 +140,18 @@ fn ejection_lowers_plans_the_same_way_with_any_number_of_threads() {
     assert!(plans[0].height() < heuristics.height(), "not below {}", heuristics.height());
     assert_eq!((&plans[0], &plans[0]), (&plans[1], &plans[2]));
 }
+
+/// A search that advances byte by byte from a height to the next does not end.
+#[test]
+fn a_proof_goes_from_one_possible_height_to_the_next() {
+    // The load is 5 units, and the lowest plan 6.
+    let lifetimes = [(0..2, 3), (0..1, 2), (1..3, 1), (1..4, 1), (2..4, 1), (3..6, 3), (4..7, 2)];
+    for cut in [0, 100] {
+        let buffers = lifetimes.clone().map(|(lifetime, size)| Buffer::new(lifetime, (size << 30) - cut));
+        let problem = Problem::new(buffers).unwrap();
+        let plan = verified(&problem, &Planner::new().budget(SearchBudget::iterations(500)));
+        let height = (6 << 30) - cut;
+        assert_eq!((plan.height(), plan.verdict()), (height, Verdict::Optimal));
+        assert!(problem.lower_bound() < height);
+    }
+}

@@ -61,6 +61,7 @@ pub fn any(random: &mut Random) -> Policy {
     let extensions = &mut policy.extensions;
     for flag in [
         &mut extensions.poll_one,
+        &mut extensions.limit_run_ahead,
         &mut extensions.steal,
         &mut extensions.search_after_wait,
         &mut extensions.keep_last_freed,

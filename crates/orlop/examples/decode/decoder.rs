@@ -29,6 +29,8 @@ struct Running {
     /// Tokens whose ids the pool knows.
     known: usize,
     drafts: Vec<u32>,
+    /// The length at which the step ends with a checkpoint, which the tiers get.
+    checkpoint: Option<usize>,
 }
 
 /// What a step did.
@@ -73,11 +75,12 @@ impl<'a> Decoder<'a> {
         pool: KvPool,
         requests: &'a [TextRequest],
     ) -> Result<Self> {
+        let device = pool.memory().ok_or("the pool has no memory")?.device();
         let longest = requests.iter().map(|request| request.prompt.len() + request.max_new + request.drafts);
         Ok(Self {
             model,
             requests,
-            pages: Pages::new(context, &pool, longest.max().unwrap_or_default())?,
+            pages: Pages::new(context, device, longest.max().unwrap_or_default())?,
             activations: Activations::new(context)?,
             pool,
             texts: Vec::new(),
@@ -113,7 +116,7 @@ impl<'a> Decoder<'a> {
         self.admit()?;
         self.schedule()?;
         let is_generating = self.tokens.len() == self.samples.len();
-        self.pages.run_copies(&self.pool)?;
+        self.pages.run_copies(&mut self.pool)?;
         self.forward()?;
         let step = self.pool.close_step();
         // Rejected drafts are taken back before the step settles: until then their states are kept.
@@ -152,9 +155,8 @@ impl<'a> Decoder<'a> {
                 Ok(admission) => {
                     let text = self.waiting.remove(next);
                     let (computed, known) = (admission.hit as usize, self.texts[text].tokens.len());
-                    let drafts = Vec::with_capacity(request.drafts);
                     let sequence = admission.sequence;
-                    self.running.push(Running { text, sequence, computed, known, drafts });
+                    self.running.push(Running::new(text, sequence, [computed, known], request.drafts));
                     self.changes += 1;
                 }
                 Err(KvError::OutOfPages { .. }) if self.preempt(self.waiting[next])? => {}
@@ -205,7 +207,7 @@ impl<'a> Decoder<'a> {
     /// ones.
     fn schedule_text(&mut self, index: usize, missing: usize) -> Result<()> {
         let Self { running, texts, requests, tokens, samples, pool, .. } = self;
-        let Running { text, sequence, computed, drafts, .. } = &mut running[index];
+        let Running { text, sequence, computed, drafts, checkpoint: ended, .. } = &mut running[index];
         let text = &texts[*text];
         let request = &requests[text.request];
         let first_row = tokens.len();
@@ -229,6 +231,7 @@ impl<'a> Decoder<'a> {
         tokens.extend_from_slice(drafts);
         self.parts.push(BatchPart { index, first: *computed, rows: first_row..tokens.len() });
         *computed += count;
+        *ended = (count == checkpoint).then_some(*computed);
         Ok(())
     }
 
@@ -264,10 +267,14 @@ impl<'a> Decoder<'a> {
         Ok(sampled)
     }
 
-    /// Gives the pool the sampled tokens, and ends the texts that are complete.
+    /// Gives the pool the sampled tokens and the tiers what a checkpoint ends, and ends the texts that are
+    /// complete.
     fn conclude(&mut self) -> Result<()> {
         for running in &mut self.running {
             running.tell(&mut self.pool, &self.texts[running.text])?;
+            if let Some(tokens) = running.checkpoint.take().filter(|_| self.pool.tier_stats().is_some()) {
+                self.pool.store(&running.sequence, u32::try_from(tokens)?)?;
+            }
         }
         while let Some(index) = self.running.iter().position(|running| self.is_complete(running.text)) {
             let ended = self.running.remove(index);
@@ -322,8 +329,7 @@ impl<'a> Decoder<'a> {
         let text = self.texts.len() - 1;
         match self.pool.fork(sequence, u32::try_from(request.prompt.len() + request.max_new)?) {
             Ok(sequence) => {
-                let drafts = Vec::with_capacity(request.drafts);
-                self.running.push(Running { text, sequence, computed, known, drafts });
+                self.running.push(Running::new(text, sequence, [computed, known], request.drafts));
             }
             Err(KvError::OutOfPages { .. }) => self.waiting.push(text),
             Err(error) => return Err(error.into()),
@@ -333,6 +339,10 @@ impl<'a> Decoder<'a> {
 }
 
 impl Running {
+    fn new(text: usize, sequence: Sequence, [computed, known]: [usize; 2], drafts: usize) -> Self {
+        Self { text, sequence, computed, known, drafts: Vec::with_capacity(drafts), checkpoint: None }
+    }
+
     /// Gives the pool the ids of the tokens that it does not know: those that are computed, and the next.
     fn tell(&mut self, pool: &mut KvPool, text: &Text) -> Result<()> {
         let end = text.tokens.len().min(self.computed + 1);

@@ -8,8 +8,8 @@
 //!
 //! The scores of every token are compared, bit for bit, with those of the same model without any of it
 //! (`unplanned.rs`); without optimisation, those of every 16th. With the feature `cuda` the KV memory is on a
-//! CUDA device: the simulated one if there is no driver. The page `docs/engine.md` goes through this program
-//! part by part.
+//! CUDA device, with a tier of pinned host memory behind it: the simulated device if there is no driver,
+//! whose check for races must find none. The page `docs/engine.md` goes through this program part by part.
 
 mod activations;
 mod decoder;
@@ -23,6 +23,7 @@ mod unplanned;
 
 use self::decoder::{Decoder, Text};
 use self::model::{BLOCK_TOKENS, Model, VOCABULARY};
+use self::place::Place;
 use self::summary::Summary;
 use orlop::kv::{CheckpointPolicy, KvPool};
 use orlop::lab::report::ReportData;
@@ -46,6 +47,9 @@ const CHECKED: usize = if cfg!(debug_assertions) { 16 } else { 1 };
 /// The budget of the KV memory: less than the texts need together.
 const KV_BUDGET: u64 = 288 << 10;
 
+/// The budget of the host tier.
+const TIER_BUDGET: u64 = 256 << 10;
+
 pub(crate) type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
 /// Generates all texts, checks them against the model without plan and cache, and writes the report.
@@ -56,7 +60,8 @@ pub(crate) fn run(report: Option<&Path>) -> Result<Summary> {
 
     // Budgets and observers come before the first allocation.
     let context = Context::new();
-    let device = place::kv_device(&context)?;
+    let place = Place::new(&context)?;
+    let device = place.device();
     context.set_budget(device, MemoryKind::KvCache, Budget::hard(KV_BUDGET).strict())?;
     let recorder = Recorder::new();
     if report.is_some() {
@@ -65,11 +70,16 @@ pub(crate) fn run(report: Option<&Path>) -> Result<Summary> {
     let model = Model::map(&context, &weights)?;
     let builder = KvPool::builder(Model::geometry()?).bytes(KV_BUDGET).match_unit(BLOCK_TOKENS);
     let builder = builder.steps_in_flight(0).checkpoints(CheckpointPolicy::default());
-    let pool = builder.build(&context, device)?;
+    let mut pool = builder.build(&context, device)?;
+    let tiers = place.tiers(&context, TIER_BUDGET)?;
+    let tier_bytes = if tiers.is_some() { TIER_BUDGET } else { 0 };
+    if let Some(tiers) = tiers {
+        pool.attach_tiers(tiers);
+    }
     let requests = requests::requests();
     let mut decoder = Decoder::new(&context, &model, pool, &requests)?;
 
-    let mut summary = Summary::new(device, &decoder, std::fs::metadata(&weights)?.len());
+    let mut summary = Summary::new(device, &decoder, std::fs::metadata(&weights)?.len(), tier_bytes);
     // All requests several times: tables and lists get their sizes before the last round.
     for is_warm in [false, false, false, true] {
         decoder.begin_round();
@@ -91,6 +101,7 @@ pub(crate) fn run(report: Option<&Path>) -> Result<Summary> {
         page.write(BufWriter::new(File::create(path)?))?;
     }
     summary.time_unplanned = check(&model, &decoder.texts)?;
+    place.check()?;
     Ok(summary)
 }
 

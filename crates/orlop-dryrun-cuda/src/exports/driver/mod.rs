@@ -1,10 +1,11 @@
-//! What PyTorch and Triton use of the driver, by group.
+//! What PyTorch, Triton and orlop's own allocator use of the driver, by group.
 
 mod context;
 mod locate;
 mod memory;
 mod modules;
 mod refused;
+mod streams;
 mod virtual_memory;
 
 use context::context_of;

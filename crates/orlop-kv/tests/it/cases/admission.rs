@@ -270,3 +270,58 @@ fn a_fork_is_pledged_the_blocks_of_its_window() {
         }
     }
 }
+
+/// The steps of a prompt need more blocks of a window than those behind it: when the prompt has settled,
+/// others are admitted with the difference.
+#[test]
+fn a_window_is_pledged_the_steps_of_a_prompt_until_they_have_settled() {
+    for drafts in [0, 15] {
+        let mut oracle = oracle(vec![window(32, 16)], 20);
+        let prompt = tokens(1, 100);
+        let mut request = AdmissionRequest::new(Oracle::fields(), &prompt, 400);
+        request.drafts = drafts;
+        let first = oracle.admit_by(&request).unwrap();
+        assert!(matches!(verdict(&mut oracle, 32, 60, 0), AdmissionVerdict::Later { missing: 3, .. }));
+        oracle.prefill(first).unwrap();
+        oracle.close();
+        oracle.settle();
+        let second = oracle.admit(&tokens(2, 100), 60).unwrap();
+        // Both can be generated to their ends.
+        oracle.prefill(second).unwrap();
+        for _ in 0..59 {
+            oracle.append(first, 1).unwrap();
+            oracle.append(second, 1).unwrap();
+            oracle.close();
+            oracle.settle();
+        }
+        for _ in 0..20 {
+            oracle.append_drafts(first, drafts).unwrap();
+            oracle.close();
+            oracle.settle();
+        }
+    }
+}
+
+#[test]
+fn without_a_cache_prompts_have_no_keys() {
+    let mut pool = builder(vec![full(16), window(32, 16)], 64).prefix_cache(false).build_detached().unwrap();
+    let prompt = tokens(1, 100);
+    let request = AdmissionRequest::new(Oracle::fields(), &prompt, 20);
+    assert_eq!((pool.prefix_keys(&request), pool.probe(&request)), (vec![], 0));
+    let hashed = pool.hasher().hash(request);
+    for admission in [pool.admit(&request).unwrap(), pool.admit_hashed(hashed).unwrap()] {
+        assert_eq!((admission.hit, admission.miss), (0, Some(MissCause::NoReuse)));
+        let sequence = admission.sequence;
+        pool.append(&sequence, 100).unwrap();
+        let error = pool.push_tokens(&sequence, 99, &[1]);
+        assert!(matches!(error, Err(KvError::NotNextToken { position: 99, known: 100 })), "{error:?}");
+        pool.push_tokens(&sequence, 100, &[1]).unwrap();
+        pool.append_drafts(&sequence, 3).unwrap();
+        pool.push_tokens(&sequence, 101, &[1, 2]).unwrap();
+        let step = pool.close_step();
+        assert_eq!(pool.truncate(&sequence, 102).unwrap().known, 102);
+        pool.settle(step).unwrap();
+        pool.finish(sequence).unwrap();
+    }
+    assert_eq!(pool.verify(), Ok(()));
+}

@@ -1,9 +1,16 @@
 //! What safe code can do with handles, tickets, pins and stores.
 
+use super::tiers::{attach, stats};
 use super::{builder, full, oracle, tokens, window};
-use crate::oracle::{Faults, Oracle};
+use crate::oracle::{Faults, MemoryStore, Oracle};
+use orlop_alloc::{Block, Request};
 use orlop_context::Context;
-use orlop_kv::{AdmissionRequest, KvError, KvGeometry, KvPool, KvTiers, LayerGroup, StepId, TierFault};
+use orlop_core::Device;
+use orlop_kv::{
+    AdmissionRequest, KvError, KvGeometry, KvPool, KvTiers, LayerGroup, PageTransfer, PoolMemory,
+    PoolMemoryMut, StepId, TierFault,
+};
+use std::ops::Range;
 
 /// Handles that are forgotten keep their blocks, and nothing else is harmed.
 #[test]
@@ -34,6 +41,8 @@ fn foreign_and_old_handles_are_refused() {
     let request = AdmissionRequest::new(Oracle::fields(), &prompt, 4);
     let foreign = other.admit(&request).unwrap().sequence;
     let (ticket, _) = other.begin_load(&foreign, 16, 10).unwrap();
+    let loading = ours.admit(&request).unwrap().sequence;
+    let (own_ticket, _) = ours.begin_load(&loading, 16, 10).unwrap();
     let unknown =
         |result: Result<(), KvError>| assert!(matches!(result, Err(KvError::UnknownSequence)), "{result:?}");
     unknown(ours.append(&foreign, 1));
@@ -49,6 +58,7 @@ fn foreign_and_old_handles_are_refused() {
     unknown(ours.write_block_table(&foreign, 0, 0, 0, &mut []).map(drop));
     unknown(ours.finish(foreign));
     assert!(matches!(ours.complete(ticket), Err(KvError::TicketClosed(_))));
+    ours.complete(own_ticket).unwrap();
     assert!(matches!(ours.settle(StepId(u64::MAX)), Err(KvError::UnknownStep { .. })));
     assert!(matches!(ours.settle(StepId(0)), Err(KvError::UnknownStep { .. })));
     other.set_time(u64::MAX);
@@ -136,5 +146,74 @@ fn a_store_that_lies_costs_no_more_than_a_miss() {
     oracle.pool.attach_tiers(tiers);
     assert_eq!(oracle.serve(&tokens(1, 100)), 0);
     assert!(oracle.pool.tier_stats().unwrap().faults(TierFault::Foreign) > 0);
+    oracle.check();
+}
+
+/// A transfer that puts another block in the place of its destination, and one that panics: errors of the
+/// copy, after which the pool goes on.
+#[test]
+fn transfers_that_exchange_blocks_or_panic_are_failed_copies() {
+    #[derive(Debug)]
+    struct Exchanging(bool);
+    impl PageTransfer for Exchanging {
+        fn read(
+            &mut self,
+            _: &PoolMemory,
+            _: &[Range<u64>],
+            host: &mut Block,
+        ) -> Result<(), orlop_alloc::Error> {
+            assert!(!self.0, "a panic of the transfer");
+            *host = Context::new().allocate(Device::CPU, &Request::new(host.len()))?;
+            Ok(())
+        }
+        fn write(
+            &mut self,
+            _: PoolMemoryMut<'_>,
+            _: &[Range<u64>],
+            _: &Block,
+        ) -> Result<(), orlop_alloc::Error> {
+            panic!("a panic of the transfer");
+        }
+    }
+    for panics in [false, true] {
+        let mut oracle = oracle(vec![full(16)], 8);
+        let tiers = KvTiers::new(&Context::new(), u64::MAX, Box::new(Exchanging(panics)));
+        oracle.pool.attach_tiers(tiers);
+        let at = oracle.admit(&tokens(1, 33), 1).unwrap();
+        oracle.prefill(at).unwrap();
+        let stored = oracle.pool.store(&oracle.running[at].handle, 32);
+        assert!(matches!(stored, Err(KvError::Allocation(_))), "{stored:?}");
+        assert_eq!(oracle.pool.tier_stats().unwrap().host_bytes, 0);
+        let kept = oracle.pool.sleep_keep(&Context::new(), &mut Exchanging(panics));
+        assert!(matches!(kept, Err(KvError::Allocation(_))) && !oracle.pool.is_asleep(), "{kept:?}");
+        oracle.check();
+    }
+}
+
+/// A store whose blocks are torn one after the other: the prefix is not planned anew for each of them.
+#[test]
+fn a_store_with_many_torn_blocks_is_given_up() {
+    let store_ = MemoryStore::default();
+    let mut oracle = oracle(vec![full(4), window(8, 4)], 400);
+    attach(&mut oracle, 0, Some(Box::new(store_.clone())));
+    let prompt = tokens(1, 401);
+    let at = oracle.admit(&prompt, 1).unwrap();
+    // The window is stored at every unit.
+    for end in (16..=400).step_by(16) {
+        oracle.append(at, 16).unwrap();
+        oracle.close();
+        oracle.settle();
+        oracle.pool.store(&oracle.running[at].handle, end).unwrap();
+    }
+    oracle.drop_sequence(at);
+    oracle.pool.discard_cache();
+    // The blocks of the full layers are intact.
+    store_.with(|blocks| {
+        let torn = blocks.iter_mut().filter(|(key, _)| key.group == 1);
+        torn.for_each(|(_, bytes)| bytes.truncate(70));
+    });
+    assert_eq!(oracle.serve(&prompt), 0);
+    let stats = stats(&oracle);
+    assert!(stats.faults(TierFault::Torn) <= 16 && stats.faults(TierFault::Torn) > 8, "{stats:?}");
     oracle.check();
 }

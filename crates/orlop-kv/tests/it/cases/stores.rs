@@ -22,7 +22,7 @@ fn a_block_that_could_not_be_read_stays_in_the_store() {
     assert_eq!(oracle.serve(&prompt), 32);
 }
 
-/// Host memory has its budget and one block at most, at any time of a store or a restore.
+/// Host memory stays within its budget at any time of a store or a restore.
 #[test]
 fn the_host_budget_holds_during_a_transfer() {
     let mut oracle = Oracle::new(builder(vec![full(16)], 12).events(true));
@@ -40,7 +40,7 @@ fn the_host_budget_holds_during_a_transfer() {
         }
         peak = peak.max(host);
     }
-    assert_eq!(peak, 3 * block);
+    assert_eq!(peak, 2 * block);
 }
 
 /// The ranks of a tensor-parallel model compute the same prompts, and each has heads of its own.

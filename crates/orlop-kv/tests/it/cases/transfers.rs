@@ -140,3 +140,28 @@ fn a_copied_page_is_not_read_or_freed_before_the_copy() {
     assert!(oracle.pool.fresh_pages().iter().all(|fresh| fresh.page != page), "the copy's page");
     assert_eq!(oracle.pool.copies().len(), 1);
 }
+
+/// sglang#22811, #38031: a load of layers with two arenas is one page for both, and nothing uses a layer
+/// before the load is complete as a whole.
+#[test]
+fn a_layer_is_not_used_before_all_of_its_arenas_are_there() {
+    for is_complete in [true, false] {
+        let mut oracle = oracle(vec![full(16).with_arena("indexer", 2 * crate::oracle::ENTRY)], 16);
+        let prompt = tokens(1, 64);
+        let at = oracle.admit(&prompt, 20).unwrap();
+        oracle.begin_load(at, 32, 100).unwrap();
+        let refused = oracle.pool.append(&oracle.running[at].handle, 1);
+        assert!(matches!(refused, Err(KvError::BeyondEnd { .. })), "{refused:?}");
+        let refused = oracle.pool.begin_store(&oracle.running[at].handle, 16, 10);
+        assert!(matches!(refused, Err(KvError::BeyondEnd { .. })), "{refused:?}");
+        assert_eq!(probe(&oracle, &prompt), 0);
+        oracle.end_load(at, is_complete);
+        let left = if is_complete { 32 } else { 64 };
+        assert_eq!(probe(&oracle, &prompt), 64 - left);
+        oracle.append(at, left).unwrap();
+        oracle.close();
+        oracle.settle();
+        assert_eq!(probe(&oracle, &prompt), 48);
+        oracle.check();
+    }
+}

@@ -2,7 +2,7 @@
 
 use super::Oracle;
 use orlop_alloc::{Block, Error};
-use orlop_kv::{BlockKey, BlockStore, PageTransfer, PoolMemory};
+use orlop_kv::{BlockKey, BlockStore, PageTransfer, PoolMemory, PoolMemoryMut};
 use std::collections::HashMap;
 use std::io;
 use std::ops::Range;
@@ -52,7 +52,7 @@ impl PageTransfer for OracleTransfer {
         self.faults.check().map_err(|error| Error::Backend(Box::new(error)))
     }
 
-    fn write(&mut self, _: &mut PoolMemory, ranges: &[Range<u64>], host: &Block) -> Result<(), Error> {
+    fn write(&mut self, _: PoolMemoryMut<'_>, ranges: &[Range<u64>], host: &Block) -> Result<(), Error> {
         let (words, _) = host.bytes()?.as_chunks::<8>();
         assert_eq!(words.len(), Self::words(ranges).count());
         for (from, word) in words.iter().zip(Self::words(ranges)) {

@@ -1,11 +1,12 @@
 //! [`PoolMemory`]: the memory of a pool's pages, in segments that can be returned and allocated again.
 
+mod copies;
+
 use crate::{KvError, Result};
-use orlop_alloc::{AllocatorRef, Block, CopyRange, DeviceOps, Error, Request, Tag};
+use orlop_alloc::{AllocatorRef, Block, Error, Request, Tag};
 use orlop_context::Context;
-use orlop_core::{Device, MemoryKind, StreamId};
+use orlop_core::{Device, MemoryKind};
 use std::io;
-use std::ops::Range;
 
 /// Where segments come from.
 #[derive(Debug)]
@@ -26,6 +27,11 @@ pub struct PoolMemory {
     segment_bytes: u64,
     total_bytes: u64,
 }
+
+/// The memory of a pool's pages, for a [transfer](crate::PageTransfer) that writes to it. It is not the
+/// memory itself, which therefore cannot be exchanged for another pool's.
+#[derive(Debug)]
+pub struct PoolMemoryMut<'a>(pub(crate) &'a mut PoolMemory);
 
 impl PoolMemory {
     /// Allocates all segments.
@@ -65,64 +71,6 @@ impl PoolMemory {
         self.segments.len()
     }
 
-    /// Copies ranges of the pool to the consecutive bytes of `host`, by `ops` on `stream`.
-    ///
-    /// # Errors
-    /// If a range is not inside a segment that is there, and as for [`Block::copy_ranges_by`].
-    pub fn copy_to(
-        &self,
-        ops: &dyn DeviceOps,
-        ranges: &[Range<u64>],
-        host: &mut Block,
-        stream: StreamId,
-    ) -> orlop_alloc::Result<()> {
-        for (segment, copies) in self.by_segment(ranges, true)? {
-            host.copy_ranges_by(ops, self.segment(segment).ok_or_else(no_memory)?, &copies, stream)?;
-        }
-        Ok(())
-    }
-
-    /// Copies the consecutive bytes of `host` to ranges of the pool, by `ops` on `stream`.
-    ///
-    /// # Errors
-    /// As for [`copy_to`](Self::copy_to).
-    pub fn copy_from(
-        &mut self,
-        ops: &dyn DeviceOps,
-        ranges: &[Range<u64>],
-        host: &Block,
-        stream: StreamId,
-    ) -> orlop_alloc::Result<()> {
-        for (segment, copies) in self.by_segment(ranges, false)? {
-            let segment = self.segments.get_mut(segment).and_then(Option::as_mut).ok_or_else(no_memory)?;
-            segment.copy_ranges_by(ops, host, &copies, stream)?;
-        }
-        Ok(())
-    }
-
-    /// Returns the copies of each run of ranges in one segment.
-    fn by_segment(
-        &self,
-        ranges: &[Range<u64>],
-        is_read: bool,
-    ) -> orlop_alloc::Result<Vec<(usize, Vec<CopyRange>)>> {
-        let size = |bytes: u64| usize::try_from(bytes).map_err(|error| Error::Backend(Box::new(error)));
-        let (mut copies, mut at): (Vec<(usize, Vec<CopyRange>)>, usize) = (Vec::new(), 0);
-        for range in ranges {
-            let (segment, start) =
-                (size(range.start / self.segment_bytes)?, size(range.start % self.segment_bytes)?);
-            let bytes = size(range.end.checked_sub(range.start).ok_or_else(invalid_range)?)?;
-            let (to, from) = if is_read { (at, start) } else { (start, at) };
-            at = at.checked_add(bytes).ok_or_else(invalid_range)?;
-            let copy = CopyRange { to, from, bytes };
-            match copies.last_mut() {
-                Some((last, list)) if *last == segment => list.push(copy),
-                _ => copies.push((segment, vec![copy])),
-            }
-        }
-        Ok(copies)
-    }
-
     fn allocate(&self, index: usize) -> Result<Block> {
         let start = index as u64 * self.segment_bytes;
         let bytes = self.segment_bytes.min(self.total_bytes - start);
@@ -152,11 +100,6 @@ impl PoolMemory {
         self.segments[index] = Some(segment);
         Ok(())
     }
-}
-
-/// The error of a range that ends before its start, or of ranges with more bytes than memory can have.
-fn invalid_range() -> Error {
-    Error::Backend(Box::new(io::Error::from(io::ErrorKind::InvalidInput)))
 }
 
 /// The error of memory that is not there.

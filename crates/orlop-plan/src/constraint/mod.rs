@@ -1,0 +1,265 @@
+//! Constraints on offsets: fixed ones, reserved ranges, and buffers that are parts of others.
+//!
+//! Planners place buffers that may be anywhere. [`FlatProblem`] gives them one: a buffer with parts has the
+//! lifetime of all of them, its parts have no bytes of their own, and a reserved range is a buffer at a fixed
+//! offset that is live at all times.
+
+mod bound;
+mod fixed;
+mod flat;
+mod occupied;
+
+pub(crate) use self::flat::FlatProblem;
+use self::occupied::occupied;
+
+use crate::buffer::alignment_bytes;
+use crate::problem::Problem;
+use crate::{Buffer, ProblemBuilder, ProblemError};
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+/// The constraints of a problem.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Constraints {
+    /// The offsets of buffers that are not parts.
+    pub(crate) fixed: BTreeMap<usize, u64>,
+    /// In order, without overlaps.
+    pub(crate) reserved: Vec<Range<u64>>,
+    /// By part, the buffer that it is in, which is no part, and its offset there.
+    pub(crate) parts: BTreeMap<usize, (usize, u64)>,
+    /// By buffer with parts, its size with the lifetime and the alignment of all of them together.
+    pub(crate) wholes: BTreeMap<usize, Buffer>,
+    /// The end of the highest fixed buffer or reserved range.
+    highest: u64,
+}
+
+impl Constraints {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.fixed.is_empty() && self.reserved.is_empty() && self.parts.is_empty()
+    }
+
+    /// Returns the sum of `total`, the bytes of all buffers, and the end of what is fixed. `None` if it is
+    /// beyond 64 bits: then buffers may not fit above it.
+    pub(crate) fn space(&self, total: u64) -> Option<u64> {
+        self.highest.checked_add(total)
+    }
+
+    /// Returns a buffer with the lifetime and the alignment of its parts.
+    fn whole(&self, problem: &Problem, index: usize) -> Buffer {
+        self.wholes.get(&index).copied().unwrap_or(problem.buffers()[index])
+    }
+}
+
+fn overlap(one: &Range<u64>, other: &Range<u64>) -> bool {
+    one.start < other.end && other.start < one.end
+}
+
+/// Merges ranges that overlap or touch, and sorts them.
+pub(crate) fn merged(mut ranges: Vec<Range<u64>>) -> Vec<Range<u64>> {
+    ranges.sort_unstable_by_key(|range| range.start);
+    let mut merged: Vec<Range<u64>> = Vec::with_capacity(ranges.len());
+    for range in ranges.into_iter().filter(|range| !range.is_empty()) {
+        match merged.last_mut().filter(|last| range.start <= last.end) {
+            Some(last) => last.end = last.end.max(range.end),
+            None => merged.push(range),
+        }
+    }
+    merged
+}
+
+impl ProblemBuilder {
+    /// Fixes the offset of a buffer, in bytes. Takes time in proportion to the number of buffers that were
+    /// fixed before. A problem with fixed offsets or reserved ranges is planned with first fit and ejection
+    /// alone, the first plan of which takes time in proportion to the number of pairs of buffers that are
+    /// live together.
+    ///
+    /// ```
+    /// use orlop_plan::{Buffer, Planner, ProblemBuilder, verify};
+    ///
+    /// let mut builder = ProblemBuilder::new();
+    /// let state = builder.push(Buffer::unaligned(0..9, 100))?;
+    /// let hidden = builder.push(Buffer::unaligned(2..4, 50))?;
+    /// builder.fix(state, 64)?;
+    /// builder.reserve(0..16)?;
+    /// let problem = builder.finish();
+    /// let plan = Planner::new().plan(&problem);
+    /// verify(&problem, &plan)?;
+    /// // The buffer does not fit between 16 and 64.
+    /// assert_eq!((plan.offset(state), plan.offset(hidden)), (Some(64), Some(164)));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`ProblemError`] if the offset is not aligned, if the buffer is a part of another or was fixed before,
+    /// or if it would share bytes with a reserved range or with another fixed buffer that is live at the same
+    /// time. Nothing is changed then.
+    pub fn fix(&mut self, index: usize, offset: u64) -> Result<(), ProblemError> {
+        self.existing(index)?;
+        let (problem, constraints) = (&self.problem, &self.problem.constraints);
+        let buffer = constraints.whole(problem, index);
+        let bytes = offset..offset.saturating_add(buffer.size);
+        for (&other, &other_offset) in constraints.fixed.iter().filter(|(other, _)| **other != index) {
+            let with = constraints.whole(problem, other);
+            if buffer.lives_with(&with) && overlap(&bytes, &(other_offset..other_offset + with.size)) {
+                return Err(ProblemError::FixedOverlap { index, other });
+            }
+        }
+        self.fix_alone(index, offset)
+    }
+
+    /// Fixes the offset of a buffer that shares no bytes with another fixed one.
+    fn fix_alone(&mut self, index: usize, offset: u64) -> Result<(), ProblemError> {
+        let (problem, constraints) = (&self.problem, &self.problem.constraints);
+        if constraints.parts.contains_key(&index) || constraints.fixed.contains_key(&index) {
+            return Err(ProblemError::PlacedTwice { index });
+        }
+        let buffer = constraints.whole(problem, index);
+        let alignment = alignment_bytes(buffer.alignment);
+        if !offset.is_multiple_of(alignment) {
+            return Err(ProblemError::Misaligned { index, offset, alignment });
+        }
+        let end = offset.checked_add(buffer.size).filter(|end| end.checked_add(self.total).is_some());
+        let end = end.ok_or(ProblemError::TotalOverflow { index, size: buffer.size })?;
+        let bytes = offset..end;
+        if let Some(range) = constraints.reserved.iter().find(|range| overlap(range, &bytes)) {
+            return Err(ProblemError::Reserved { index, start: range.start, end: range.end });
+        }
+        let constraints = &mut self.problem.constraints;
+        constraints.fixed.insert(index, offset);
+        constraints.highest = constraints.highest.max(end);
+        Ok(())
+    }
+
+    /// Reserves a range of bytes: no buffer is placed there. It does not count as a part of the plan's
+    /// height.
+    ///
+    /// # Errors
+    ///
+    /// [`ProblemError`] if a fixed buffer is there, or if the buffers may not fit above it.
+    pub fn reserve(&mut self, range: Range<u64>) -> Result<(), ProblemError> {
+        let constraints = &self.problem.constraints;
+        for (&index, &offset) in &constraints.fixed {
+            let size = self.problem.buffers()[index].size;
+            if overlap(&range, &(offset..offset + size)) {
+                return Err(ProblemError::Reserved { index, start: range.start, end: range.end });
+            }
+        }
+        if range.end.checked_add(self.total).is_none() {
+            return Err(ProblemError::ReservedOverflow { end: range.end });
+        }
+        let constraints = &mut self.problem.constraints;
+        if !range.is_empty() {
+            constraints.highest = constraints.highest.max(range.end);
+            constraints.reserved.push(range);
+            constraints.reserved = merged(std::mem::take(&mut constraints.reserved));
+        }
+        Ok(())
+    }
+
+    /// Places a buffer inside of another, `offset` bytes from its start: a view, an operand of a
+    /// concatenation that is written where the result is, or, at 0, an alias. Both may have bytes in common
+    /// while both are live, and so may several parts of one buffer. Parts may have parts.
+    ///
+    /// Planners keep the bytes of the whole free from the start of the first part to the end of the last one.
+    ///
+    /// ```
+    /// use orlop_plan::{Buffer, Planner, ProblemBuilder, verify};
+    ///
+    /// let mut builder = ProblemBuilder::new();
+    /// let [left, right] = [0..2, 1..2].map(|lifetime| Buffer::unaligned(lifetime, 100));
+    /// let (left, right) = (builder.push(left)?, builder.push(right)?);
+    /// let both = builder.push(Buffer::unaligned(1..4, 200))?;
+    /// builder.place_in(left, both, 0)?;
+    /// builder.place_in(right, both, 100)?;
+    /// let problem = builder.finish();
+    /// let plan = Planner::new().plan(&problem);
+    /// verify(&problem, &plan)?;
+    /// assert_eq!((plan.offsets(), plan.height()), (&[0, 100, 0][..], 200));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`ProblemError`] if the part is not inside or not aligned there, if it is a part already or has the
+    /// whole as a part, or if one of both has a fixed offset. Nothing is changed then.
+    pub fn place_in(&mut self, part: usize, whole: usize, offset: u64) -> Result<(), ProblemError> {
+        self.existing(part)?;
+        self.existing(whole)?;
+        let (problem, constraints) = (&self.problem, &self.problem.constraints);
+        let (root, root_offset) = constraints.parts.get(&whole).copied().unwrap_or((whole, 0));
+        let is_fixed = |index| constraints.fixed.contains_key(index);
+        if constraints.parts.contains_key(&part) || root == part || is_fixed(&root) || is_fixed(&part) {
+            return Err(ProblemError::PlacedTwice { index: part });
+        }
+        let inner = constraints.whole(problem, part);
+        let room = problem.buffers()[whole].size.checked_sub(offset);
+        if room.is_none_or(|room| room < inner.size) {
+            return Err(ProblemError::NotInside { index: part, whole, offset });
+        }
+        let offset = root_offset + offset;
+        let alignment = alignment_bytes(inner.alignment);
+        if !offset.is_multiple_of(alignment) {
+            return Err(ProblemError::Misaligned { index: part, offset, alignment });
+        }
+        let outer = constraints.whole(problem, root);
+        let all = Buffer {
+            start: outer.start.min(inner.start),
+            end: outer.end.max(inner.end),
+            alignment: outer.alignment.max(inner.alignment),
+            ..outer
+        };
+        let constraints = &mut self.problem.constraints;
+        if constraints.wholes.remove(&part).is_some() {
+            for place in constraints.parts.values_mut().filter(|place| place.0 == part) {
+                *place = (root, offset + place.1);
+            }
+        }
+        constraints.parts.insert(part, (root, offset));
+        constraints.wholes.insert(root, all);
+        Ok(())
+    }
+
+    /// Gives a buffer an offset in bytes from an earlier plan, which it need not get. A planner begins with
+    /// the plan that [`replan`](crate::replan) makes of all hints, and returns none that is higher.
+    ///
+    /// # Errors
+    ///
+    /// [`ProblemError::NoBuffer`]
+    pub fn hint(&mut self, index: usize, offset: u64) -> Result<(), ProblemError> {
+        self.existing(index)?;
+        self.problem.hints.insert(index, offset);
+        Ok(())
+    }
+
+    fn existing(&self, index: usize) -> Result<(), ProblemError> {
+        if index < self.problem.len() { Ok(()) } else { Err(ProblemError::NoBuffer { index }) }
+    }
+}
+
+impl Problem {
+    /// Returns the fixed offset of a buffer in bytes, if it has one.
+    #[must_use]
+    pub fn fixed_offset(&self, index: usize) -> Option<u64> {
+        self.constraints.fixed.get(&index).copied()
+    }
+
+    /// Returns the offset of a buffer that an earlier plan had, in bytes: see [`ProblemBuilder::hint`].
+    #[must_use]
+    pub fn hint(&self, index: usize) -> Option<u64> {
+        self.hints.get(&index).copied()
+    }
+
+    /// Returns the ranges of bytes in which no buffer is placed, in order.
+    #[must_use]
+    pub fn reserved(&self) -> &[Range<u64>] {
+        &self.constraints.reserved
+    }
+
+    /// Returns the buffer in which a buffer is placed, which itself is no part, and the offset there in
+    /// bytes; `None` for a buffer that is no part.
+    #[must_use]
+    pub fn part_of(&self, index: usize) -> Option<(usize, u64)> {
+        self.constraints.parts.get(&index).copied()
+    }
+}

@@ -1,0 +1,271 @@
+//! Fixed offsets, reserved ranges, and parts of buffers.
+
+use crate::buffer;
+use orlop_plan::{
+    Buffer, Plan, PlanError, Planner, Problem, ProblemBuilder, ProblemError, SearchBudget, Verdict,
+    greedy_by_size, replan, verify,
+};
+use proptest::prelude::*;
+
+/// A constraint that may be refused.
+#[derive(Debug, Clone)]
+enum Constraint {
+    Fix(usize, u64),
+    Reserve(u64, u64),
+    PlaceIn(usize, usize, u64),
+}
+
+fn constraint(buffers: usize, size: u64) -> impl Strategy<Value = Constraint> {
+    prop_oneof![
+        (0..buffers, 0..2 * size).prop_map(|(index, offset)| Constraint::Fix(index, offset)),
+        (0..3 * size, 0..size).prop_map(|(start, length)| Constraint::Reserve(start, start + length)),
+        (0..buffers, 0..buffers, 0..size).prop_map(|(part, whole, at)| Constraint::PlaceIn(part, whole, at)),
+        (0..buffers, 0..buffers).prop_map(|(part, whole)| Constraint::PlaceIn(part, whole, 0)),
+    ]
+}
+
+/// Returns problems with constraints, as far as they do not contradict each other.
+fn constrained(buffers: usize, time: u64, size: u64, log2: u32) -> impl Strategy<Value = Problem> {
+    let constraints = prop::collection::vec(constraint(buffers, size), 0..4);
+    (prop::collection::vec(buffer(time, size, log2), 1..=buffers), constraints).prop_map(
+        |(buffers, constraints)| {
+            let mut builder = ProblemBuilder::new();
+            for buffer in buffers {
+                builder.push(buffer).expect("sizes are small");
+            }
+            for constraint in constraints {
+                let _refused = match constraint {
+                    Constraint::Fix(index, offset) => builder.fix(index, offset),
+                    Constraint::Reserve(start, end) => builder.reserve(start..end),
+                    Constraint::PlaceIn(part, whole, offset) => builder.place_in(part, whole, offset),
+                };
+            }
+            builder.finish()
+        },
+    )
+}
+
+/// Returns `true` if offsets are those of a plan: the definition, byte by byte.
+fn is_plan(problem: &Problem, offsets: &[u64]) -> bool {
+    let group = |index: usize| problem.part_of(index).map_or(index, |(whole, _)| whole);
+    let bytes = |index: usize| offsets[index]..offsets[index] + problem.buffers()[index].size;
+    (0..problem.len()).all(|index| {
+        let buffer = &problem.buffers()[index];
+        let is_in_place =
+            problem.part_of(index).is_none_or(|(whole, at)| offsets[index] == offsets[whole] + at);
+        let is_fixed = problem.fixed_offset(index).is_none_or(|fixed| fixed == offsets[index]);
+        let is_aligned = offsets[index].is_multiple_of(buffer.alignment.bytes() as u64);
+        let is_reserved = |byte: u64| problem.reserved().iter().any(|range| range.contains(&byte));
+        let is_alone = (0..index).all(|other| {
+            let may_share = group(other) == group(index) || !buffer.lives_with(&problem.buffers()[other]);
+            may_share || !bytes(index).any(|byte| bytes(other).contains(&byte))
+        });
+        is_in_place && is_fixed && is_aligned && is_alone && !bytes(index).any(is_reserved)
+    })
+}
+
+/// Returns `true` if there is a plan of at most this height.
+fn has_plan(problem: &Problem, height: u64, offsets: &mut Vec<u64>) -> bool {
+    let index = offsets.len();
+    let Some(buffer) = problem.buffers().get(index) else { return is_plan(problem, offsets) };
+    (0..=height.saturating_sub(buffer.size)).any(|offset| {
+        // Buffers without bytes may be anywhere.
+        offsets.push(offset);
+        let found =
+            (buffer.size == 0 || offset + buffer.size <= height) && has_plan(problem, height, offsets);
+        offsets.pop();
+        found
+    })
+}
+
+fn plans(problem: &Problem) -> Vec<Plan> {
+    let planner = Planner::new().threads(1);
+    let searched = planner.clone().budget(SearchBudget::iterations(60)).plan(problem);
+    let again = replan(problem, &searched.offsets().iter().copied().map(Some).collect::<Vec<_>>());
+    assert!(again.height() <= searched.height());
+    let later = planner.plan_from(problem, &greedy_by_size(problem)).expect("a valid plan");
+    vec![planner.plan(problem), searched, again, later, greedy_by_size(problem), replan(problem, &[])]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(300))]
+
+    #[test]
+    fn plans_keep_their_constraints(problem in constrained(12, 8, 30, 4)) {
+        for plan in plans(&problem) {
+            prop_assert!(is_plan(&problem, plan.offsets()), "{:?} {:?}", problem, plan);
+            prop_assert_eq!(verify(&problem, &plan), Ok(()));
+            prop_assert!(plan.lower_bound() >= problem.lower_bound());
+        }
+    }
+
+    /// The check finds what the definition finds.
+    #[test]
+    fn other_offsets_are_checked(problem in constrained(5, 4, 6, 1), change in 0..5_usize, to in 0..20_u64) {
+        let mut offsets = Planner::new().plan(&problem).offsets().to_vec();
+        let change = change % offsets.len();
+        offsets[change] = to;
+        let plan = Plan::new(&problem, offsets.clone()).unwrap();
+        let is_valid = verify(&problem, &plan).is_ok();
+        prop_assert_eq!(is_valid, is_plan(&problem, &offsets), "{:?} {:?}", problem, offsets);
+    }
+}
+
+proptest! {
+    /// The buffers of a witness alone, with what is fixed, have the bound of the problem.
+    #[test]
+    fn witnesses_have_the_bound(problem in constrained(12, 8, 30, 4)) {
+        let Some(witness) = problem.bound_witness() else {
+            prop_assert_eq!(problem.lower_bound(), 0);
+            return Ok(());
+        };
+        prop_assert_eq!(witness.bytes, problem.lower_bound());
+        let mut builder = ProblemBuilder::new();
+        for (index, mut buffer) in problem.buffers().iter().copied().enumerate() {
+            let lives = (buffer.start..buffer.end).contains(&witness.time);
+            prop_assert_eq!(lives && buffer.size > 0, witness.buffers.contains(&index));
+            buffer.size = if lives { buffer.size } else { 0 };
+            builder.push(buffer).unwrap();
+        }
+        for range in problem.reserved() {
+            builder.reserve(range.clone()).unwrap();
+        }
+        let is_live = |index| witness.buffers.contains(&index);
+        if problem.buffers().iter().all(|buffer| buffer.alignment == problem.buffers()[0].alignment) {
+            for index in (0..problem.len()).filter(|&index| is_live(index)) {
+                if let Some((whole, offset)) = problem.part_of(index).filter(|&(whole, _)| is_live(whole)) {
+                    builder.place_in(index, whole, offset).unwrap();
+                }
+            }
+            let has_lone_part = problem_parts(&problem).any(|(part, whole)| is_live(part) && !is_live(whole));
+            for index in (0..problem.len()).filter(|&index| is_live(index)) {
+                if let Some(offset) = problem.fixed_offset(index) {
+                    builder.fix(index, offset).unwrap();
+                }
+            }
+            prop_assert!(has_lone_part || builder.finish().lower_bound() == witness.bytes);
+        }
+    }
+}
+
+/// Returns the parts with the buffers that they are in.
+fn problem_parts(problem: &Problem) -> impl Iterator<Item = (usize, usize)> + '_ {
+    (0..problem.len()).filter_map(|part| Some((part, problem.part_of(part)?.0)))
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(150))]
+
+    #[test]
+    fn bounds_are_true_with_constraints(problem in constrained(4, 4, 3, 1)) {
+        for plan in plans(&problem) {
+            let below = plan.lower_bound().checked_sub(1);
+            let is_true = below.is_none_or(|below| !has_plan(&problem, below, &mut Vec::new()));
+            prop_assert!(is_true, "{:?} {:?}", problem, plan);
+        }
+    }
+}
+
+#[test]
+fn the_bound_counts_what_is_fixed() {
+    let mut builder = ProblemBuilder::new();
+    for size in [100, 60, 50] {
+        builder.push(Buffer::unaligned(0..2, size)).unwrap();
+    }
+    builder.fix(0, 50).unwrap();
+    builder.reserve(160..200).unwrap();
+    let problem = builder.finish();
+    let plan = Planner::new().plan(&problem);
+    // 60 does not fit below 50 or between 150 and 160; the bound puts 10 of its bytes there.
+    assert_eq!(plan.offsets(), [50, 200, 0]);
+    assert_eq!((problem.lower_bound(), plan.height()), (250, 260));
+}
+
+#[test]
+fn a_search_goes_on_between_what_is_fixed() {
+    let mut builder = ProblemBuilder::new();
+    let lifetimes =
+        (0..400_u64).map(|number| (number * 37 % 200, 1 + number * 11 % 23, 1 + number * 53 % 97));
+    for (start, length, size) in lifetimes {
+        builder.push(Buffer::unaligned(start..start + length, size)).unwrap();
+    }
+    let fixed = [(7, 100), (90, 300), (300, 500)].map(|(index, at)| (index, at, builder.fix(index, at)));
+    assert!(fixed.iter().any(|(.., fixed)| fixed.is_ok()));
+    builder.reserve(0..64).unwrap();
+    builder.reserve(700..720).unwrap();
+    let problem = builder.finish();
+    let first = Planner::new().plan(&problem);
+    let budget = SearchBudget::iterations(3000);
+    let plan = Planner::new().budget(budget).threads(1).plan(&problem);
+    verify(&problem, &plan).unwrap();
+    assert!(plan.height() < first.height(), "{} {}", plan.height(), first.height());
+    assert_eq!(Planner::new().budget(budget).threads(2).plan(&problem), plan);
+}
+
+#[test]
+fn operands_of_a_concatenation_are_written_in_place() {
+    // Two buffers of 1 kB that become one: without parts they are copied, and need twice the bytes.
+    let lifetimes = [(0..3, 1024), (1..3, 1024), (2..4, 2048)];
+    let mut builder = ProblemBuilder::new();
+    for (lifetime, size) in lifetimes {
+        builder.push(Buffer::new(lifetime, size)).unwrap();
+    }
+    let copied = Planner::new().plan(&builder.clone().finish());
+    builder.place_in(0, 2, 0).unwrap();
+    builder.place_in(1, 2, 1024).unwrap();
+    let problem = builder.finish();
+    let plan = Planner::new().plan(&problem);
+    assert_eq!((copied.height(), plan.height(), plan.verdict()), (4096, 2048, Verdict::Optimal));
+    assert_eq!(problem.load_profile().at(0), 1024);
+    let moved = Plan::new(&problem, vec![0, 2048, 0]).unwrap();
+    let error = verify(&problem, &moved).unwrap_err();
+    assert!(matches!(error, PlanError::NotInPlace { offset: 2048, expected: 1024, .. }), "{error}");
+}
+
+#[test]
+fn parts_of_parts_move_with_them() {
+    let mut builder = ProblemBuilder::new();
+    for size in [512, 256, 2048] {
+        builder.push(Buffer::new(0..1, size)).unwrap();
+    }
+    builder.place_in(1, 0, 256).unwrap();
+    builder.place_in(0, 2, 1024).unwrap();
+    assert_eq!(builder.place_in(2, 1, 0), Err(ProblemError::PlacedTwice { index: 2 }));
+    let problem = builder.finish();
+    assert_eq!([0, 1, 2].map(|index| problem.part_of(index)), [Some((2, 1024)), Some((2, 1280)), None]);
+    assert_eq!(Planner::new().plan(&problem).offsets(), [1024, 1280, 0]);
+}
+
+#[test]
+fn contradictions_are_refused() {
+    let mut builder = ProblemBuilder::new();
+    for size in [256, 256, 100, 50] {
+        builder.push(Buffer::new(0..2, size)).unwrap();
+    }
+    builder.push(Buffer::new(2..3, 100)).unwrap();
+    builder.reserve(4096..5000).unwrap();
+    builder.fix(0, 256).unwrap();
+    let before = builder.clone().finish();
+    let refused = [
+        (builder.fix(9, 0), ProblemError::NoBuffer { index: 9 }),
+        (builder.fix(0, 512), ProblemError::PlacedTwice { index: 0 }),
+        (builder.fix(1, 1000), ProblemError::Misaligned { index: 1, offset: 1000, alignment: 256 }),
+        (builder.fix(1, 256), ProblemError::FixedOverlap { index: 1, other: 0 }),
+        (builder.fix(1, 4864), ProblemError::Reserved { index: 1, start: 4096, end: 5000 }),
+        (builder.fix(1, u64::MAX - 255), ProblemError::TotalOverflow { index: 1, size: 256 }),
+        (builder.reserve(300..301), ProblemError::Reserved { index: 0, start: 300, end: 301 }),
+        (builder.reserve(0..u64::MAX), ProblemError::Reserved { index: 0, start: 0, end: u64::MAX }),
+        (builder.reserve(5000..u64::MAX), ProblemError::ReservedOverflow { end: u64::MAX }),
+        (builder.place_in(3, 0, 0), ProblemError::PlacedTwice { index: 3 }),
+        (builder.place_in(1, 2, 0), ProblemError::NotInside { index: 1, whole: 2, offset: 0 }),
+        (builder.place_in(3, 2, 7), ProblemError::Misaligned { index: 3, offset: 7, alignment: 256 }),
+        (builder.place_in(2, 2, 0), ProblemError::PlacedTwice { index: 2 }),
+    ];
+    for (result, error) in refused {
+        assert_eq!(result, Err(error));
+    }
+    assert_eq!(builder.clone().finish(), before, "nothing has changed");
+    // Another time, and no byte.
+    builder.fix(4, 256).unwrap();
+    verify(&builder.clone().finish(), &Planner::new().plan(&builder.finish())).unwrap();
+}

@@ -1,0 +1,75 @@
+//! Buffers and tensors share memory.
+
+use arrow_buffer::{Buffer, MutableBuffer, ScalarBuffer};
+use orlop::memory::Error as MemoryError;
+use orlop::prelude::*;
+use orlop::tensor::Error as TensorError;
+use orlop_arrow::{Error, NotABuffer, from_buffer, into_buffer};
+use std::panic::RefUnwindSafe;
+
+#[test]
+fn a_buffer_is_the_memory_of_its_tensor() {
+    let context = Context::new();
+    let live = || context.stats(Device::CPU).live();
+    let tensor = Tensor::full([4, 8], 2.5, TensorOptions::new().context(&context)).unwrap();
+    tensor.narrow(0, 1, 2).unwrap().fill_(3.0).unwrap();
+    let address = tensor.as_slice::<f32>().unwrap().as_ptr();
+    // A view does not own the storage while its base exists, and is given back.
+    let view = tensor.narrow(0, 1, 2).unwrap();
+    let refused = into_buffer(view).unwrap_err();
+    assert!(matches!(refused.source, Error::Shared));
+    assert_eq!(refused.tensor.sizes(), [2, 8]);
+    drop(tensor);
+    let buffer = into_buffer(refused.tensor).unwrap();
+    assert_eq!(buffer.as_ptr(), address.wrapping_add(8).cast());
+    assert_eq!(&ScalarBuffer::<f32>::from(buffer.clone())[..], &[3.0; 16]);
+    // The buffer keeps the memory, on any thread.
+    assert!(live() >= 128);
+    std::thread::spawn(move || drop(buffer)).join().unwrap();
+    assert_eq!(live(), 0);
+}
+
+#[test]
+fn a_tensor_is_the_memory_of_its_buffer() {
+    let buffer = Buffer::from_vec(vec![1i64, 2, 3, 4, 5, 6]);
+    let address = buffer.as_ptr();
+    let tensor = from_buffer(buffer, [2, 3], DType::I64).unwrap();
+    assert_eq!(tensor.as_slice::<i64>().unwrap().as_ptr().cast(), address);
+    assert_eq!(tensor.t().unwrap().to_vec::<i64>().unwrap(), [1, 4, 2, 5, 3, 6]);
+    assert!(matches!(tensor.fill_(1), Err(TensorError::ReadOnly { .. })));
+    // The memory is Arrow's, so it does not become a buffer again.
+    assert!(matches!(into_buffer(tensor), Err(NotABuffer { source: Error::Shared, .. })));
+    let empty = from_buffer(MutableBuffer::new(0).into(), [0, 3], DType::F32).unwrap();
+    assert_eq!(empty.numel(), 0);
+}
+
+#[test]
+fn what_cannot_be_shared_is_an_error() {
+    let floats = Buffer::from_vec(vec![0f32; 6]);
+    let length = from_buffer(floats.clone(), [4], DType::F32);
+    assert!(matches!(length, Err(Error::Length { expected: 16, actual: 24 })));
+    let misaligned = from_buffer(floats.slice_with_length(1, 4), [1], DType::F32);
+    assert!(matches!(misaligned, Err(Error::Tensor(TensorError::Misaligned { .. }))));
+    assert!(matches!(from_buffer(floats, [24], DType::Bool), Err(Error::Bits)));
+    let strided = Tensor::zeros([4, 4], DType::F32).unwrap().t().unwrap();
+    assert!(into_buffer(strided).is_err());
+    let tensor = Tensor::zeros([4], DType::F32).unwrap();
+    let writer = tensor.as_mut_slice::<f32>().unwrap();
+    let refused = into_buffer(tensor.clone()).unwrap_err();
+    assert!(matches!(refused.source, Error::Tensor(TensorError::Borrowed { .. })));
+    drop(writer);
+    let flags = Tensor::zeros([8], DType::Bool).unwrap();
+    assert!(matches!(into_buffer(flags).unwrap_err().source, Error::Bits));
+}
+
+#[test]
+fn blocks_may_be_seen_after_a_panic() {
+    fn check<T: RefUnwindSafe>() {}
+    check::<Block>();
+    check::<orlop::memory::MemoryBlock>();
+    // Nothing is lost if a panic passes through code that holds a block.
+    let context = Context::new();
+    let block = context.allocate(Device::CPU, &Request::new(64)).unwrap();
+    let result: Result<(), MemoryError> = std::panic::catch_unwind(|| block.bytes().map(|_| ())).unwrap();
+    result.unwrap();
+}

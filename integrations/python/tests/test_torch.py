@@ -1,0 +1,166 @@
+"""The allocator for PyTorch: with a stand-in for PyTorch, and with PyTorch in a dry run."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import types
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parents[3]
+TARGETS = [ROOT / "target" / profile for profile in ("release", "debug")]
+
+PROGRAM = """
+import json, sys, threading
+import torch
+import orlop.torch
+
+orlop.torch.install(sys.argv[1], limit=8 << 30, patch=True)
+model = torch.nn.Linear(512, 512, device="cuda")
+side = torch.cuda.Stream()
+for _ in range(5):
+    with torch.cuda.stream(side):
+        batch = torch.ones(1 << 12, 512, device="cuda")
+    torch.cuda.current_stream().wait_stream(side)
+    batch.record_stream(torch.cuda.current_stream())
+    model(batch).sum().backward()
+    del batch
+try:
+    torch.empty(16 << 30, dtype=torch.uint8, device="cuda")
+    message = None
+except torch.OutOfMemoryError as error:
+    message = str(error)
+graph = torch.cuda.CUDAGraph()
+with torch.cuda.graph(graph):
+    torch.ones(1 << 20, device="cuda")
+del graph
+worker = threading.Thread(target=lambda: torch.ones(1000, device="cuda"))
+worker.start()
+worker.join()
+kept = torch.ones(1000, device="cuda")
+print(json.dumps({
+    "message": message,
+    "stats": torch.cuda.memory_stats(),
+    "own": orlop.torch.stats(),
+    "allocated": torch.cuda.memory_allocated(),
+    "trimmed": orlop.torch.trim(),
+    "last_error": orlop.torch.last_error(),
+}))
+"""
+
+
+def built(name: str) -> Path:
+    """Returns a file that cargo built."""
+    given = os.environ.get("ORLOP_TORCH_LIBRARY") if name == "liborlop_torch.so" else None
+    found = [Path(given)] if given else [target / name for target in TARGETS if (target / name).is_file()]
+    if not found:
+        pytest.skip(f"{name} is not built: cargo build -p orlop-torch -p orlop-cli -p orlop-dryrun-cuda")
+    return found[0]
+
+
+class StandInAllocator:
+    """As PyTorch's allocator object: it keeps the hooks."""
+
+    def __init__(self, *functions: str) -> None:
+        self.functions = functions
+        self.hooks: dict[str, int] = {}
+
+    def allocator(self) -> StandInAllocator:
+        return self
+
+    def __getattr__(self, name: str) -> Any:
+        if not name.startswith("set_"):
+            raise AttributeError(name)
+        return lambda address: self.hooks.__setitem__(name, address)
+
+
+@pytest.fixture
+def stand_in(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """PyTorch's parts that `install` uses."""
+    monkeypatch.setenv("ORLOP_TORCH_LIBRARY", str(built("liborlop_torch.so")))
+    module = types.ModuleType("torch")
+    current: list[StandInAllocator] = []
+    memory = types.SimpleNamespace(
+        CUDAPluggableAllocator=StandInAllocator, change_current_allocator=current.append
+    )
+    fake: Any = module
+    fake.cuda, fake._C, fake.current = types.SimpleNamespace(memory=memory), types.SimpleNamespace(), current
+    monkeypatch.setitem(sys.modules, "torch", module)
+    return module
+
+
+def test_it_imports_without_pytorch() -> None:
+    code = "import sys; sys.modules['torch'] = None; import orlop.torch"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_a_library_that_is_not_there_is_an_error(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    import orlop.torch
+
+    monkeypatch.setenv("ORLOP_TORCH_LIBRARY", str(tmp_path / "none.so"))
+    with pytest.raises(orlop.torch.AllocatorError, match="none.so does not exist"):
+        orlop.torch.library_path()
+
+
+def test_every_hook_is_a_function_of_the_library(stand_in: Any) -> None:
+    import orlop.torch
+
+    orlop.torch.install(patch=True)
+    (allocator,) = stand_in.current
+    assert allocator.functions[1:] == ("orlop_torch_malloc", "orlop_torch_free")
+    assert set(allocator.hooks) == set(orlop.torch._HOOKS)
+    assert len(set(allocator.hooks.values())) == len(allocator.hooks)
+    assert stand_in._C._cuda_resetPeakMemoryStats is orlop.torch.reset_peak_stats
+
+
+def test_settings_that_are_wrong_are_refused(stand_in: Any) -> None:
+    import orlop.torch
+
+    with pytest.raises(orlop.torch.AllocatorError, match="no door"):
+        orlop.torch.install("window")
+    with pytest.raises(orlop.torch.AllocatorError, match="no policy is named"):
+        orlop.torch.install(policy="best")
+    assert stand_in.current == []
+
+
+@pytest.mark.parametrize("door", ["all", "pool"])
+def test_a_program_of_pytorch_runs(door: str, tmp_path: Path) -> None:
+    python = os.environ.get("ORLOP_TEST_TORCH_PYTHON")
+    if not python:
+        pytest.skip("ORLOP_TEST_TORCH_PYTHON names no Python with PyTorch for CUDA 13")
+    import orlop
+
+    program = tmp_path / "program.py"
+    program.write_text(PROGRAM)
+    package = Path(orlop.__file__).parent / "torch.py"
+    # The module without the extension, which is another Python's.
+    (tmp_path / "orlop").mkdir()
+    (tmp_path / "orlop/__init__.py").touch()
+    (tmp_path / "orlop/torch.py").write_text(package.read_text())
+    # The stand-ins of a dry run, without its recording.
+    command = ["sh", "-c", f'PYTHONPATH={tmp_path} exec "$@"', "sh", python, str(program), door]
+    options = ["--device", "h100", "--python", python, "--quick", "--output", str(tmp_path / "out")]
+    done = subprocess.run(
+        [built("orlop"), "dry-run", *options, "--", *command],
+        check=False,
+        capture_output=True,
+        text=True,
+        env=os.environ | {"ORLOP_TORCH_LIBRARY": str(built("liborlop_torch.so"))},
+    )
+    lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
+    assert lines, done.stderr
+    facts = json.loads(lines[0])
+    assert facts["message"].startswith("CUDA out of memory. Tried to allocate 16"), done.stderr
+    assert facts["allocated"] == facts["stats"]["allocated_bytes.all.current"] > 0
+    if door == "all":
+        assert "by orlop" in facts["message"] and "limit 8.00 GiB" in facts["message"]
+        own = {key: value for key, value in facts["own"].items() if not key.startswith("orlop.")}
+        assert own == {key: value for key, value in facts["stats"].items() if key != "max_split_size"}
+        assert facts["trimmed"] > 0
+    # The interpreter ended with a live tensor.
+    assert "Traceback" not in done.stderr and "terminate" not in done.stderr
