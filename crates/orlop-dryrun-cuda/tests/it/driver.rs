@@ -90,3 +90,19 @@ fn what_triton_calls_by_name_succeeds() {
     assert!(process.created("cuCtxGetLimit") > 0);
     assert_ne!(process.created("cuModuleLoad"), process.created("cuModuleLoad"));
 }
+
+#[test]
+fn properties_have_the_form_of_the_version() {
+    if !is_dry() {
+        run_dry("driver::properties_have_the_form_of_the_version", &settings());
+        return;
+    }
+    let process = Process::new();
+    let forms = [("cudaGetDeviceProperties", 1008, 384), ("cudaGetDeviceProperties_v2", 1032, 388)];
+    for (name, bytes, multiprocessors) in forms {
+        let mut properties = [7_u8; 1040];
+        assert_eq!(process.call2(name, properties.as_mut_ptr().expose_provenance(), 0), 0);
+        assert_eq!(properties[multiprocessors..multiprocessors + 4], 132_u32.to_le_bytes());
+        assert_eq!((properties[bytes - 1], properties[bytes]), (0, 7), "{name}");
+    }
+}

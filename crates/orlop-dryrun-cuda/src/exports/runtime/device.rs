@@ -1,6 +1,6 @@
 //! Devices and versions.
 
-use super::properties;
+use super::properties::{self, PropertiesForm};
 use crate::abi::Out;
 use crate::call::{runtime_calls, set_device};
 use crate::code::Failure;
@@ -24,7 +24,13 @@ runtime_calls! {
 
     fn cudaGetDeviceProperties(properties: Out<u8>, device: i32) |machine| {
         let device = machine.device(device)?;
-        properties::write(machine, device, &properties);
+        properties::write(machine, device, &PropertiesForm::CUDA_13, &properties);
+        Ok(())
+    }
+
+    fn cudaGetDeviceProperties_v2(properties: Out<u8>, device: i32) |machine| {
+        let device = machine.device(device)?;
+        properties::write(machine, device, &PropertiesForm::CUDA_12, &properties);
         Ok(())
     }
 
