@@ -20,7 +20,7 @@ const PACKAGE: &str = "integrations/python";
 const MATURIN: &str = "maturin>=1.9,<2";
 
 /// What the tests need.
-const TESTED_WITH: [&str; 4] = ["mypy", "pandas", "pytest", "ruff"];
+const TESTED_WITH: [&str; 5] = ["duckdb", "mypy", "pandas", "pytest", "ruff"];
 
 /// What is run in the environment, in the package's folder.
 const CHECKS: [(&str, &[&str]); 4] = [

@@ -132,3 +132,67 @@ fn write_group<W: Write + Send>(
     column::<Int64Type, _>(group, rows, |row| Some(signed(row.live)))?;
     column::<Int64Type, _>(group, rows, |row| Some(signed(row.reserved)))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use parquet::file::reader::{FileReader, SerializedFileReader};
+    use parquet::record::RowAccessor;
+
+    /// Blocks of the start, a call site, a pool, a failed request, and numbers that do not fit.
+    #[test]
+    fn rows_have_lifetimes_and_sums() {
+        use crate::history::{
+            BlockState, EventAction, EventDetail, HistoryEvent, Segment, SegmentBlock, TextId,
+        };
+        let mut history = History::default();
+        let frame = history.sites.frame("forward", "model.py", 7);
+        let site = history.sites.stack(&[frame, frame]);
+        let event =
+            |action, address, bytes| HistoryEvent { site, ..HistoryEvent::new(action, address, bytes) };
+        let mut device = DeviceHistory::from_events(vec![
+            event(EventAction::Allocate, 4096, 100),
+            event(EventAction::FreeRequested, 512, 30),
+            event(EventAction::OutOfMemory, 77, u64::MAX),
+            event(EventAction::RegionReserved, 8192, 1 << 20),
+        ]);
+        let live = SegmentBlock { state: BlockState::Live, requested: 30, ..SegmentBlock::free(512, 512) };
+        device.start = vec![Segment {
+            address: 512,
+            bytes: 2048,
+            stream: device.events[0].stream,
+            small: true,
+            expandable: false,
+            pool: (0, 0),
+            site,
+            blocks: vec![live, SegmentBlock::free(1024, 1536)],
+        }];
+        device.details = vec![EventDetail { event: 0, context: TextId::NONE, pool: (0, 9) }];
+        history.devices.push(device);
+
+        let mut file = Vec::new();
+        write_parquet(&history, &mut file).unwrap();
+        let reader = SerializedFileReader::new(bytes::Bytes::from(file)).unwrap();
+        let rows: Vec<_> = reader.get_row_iter(None).unwrap().map(|row| row.unwrap()).collect();
+        let of = |row: usize, column| rows[row].get_long(column).ok();
+        let text = |row: usize, column| rows[row].get_string(column).ok().map(String::as_str);
+        let columns = |column| (0..5).map(|row| of(row, column)).collect::<Vec<_>>();
+        assert_eq!(columns(1), [None, Some(0), Some(1), Some(2), Some(3)], "event");
+        assert_eq!(columns(6), [Some(1), None, None, None, None], "freed");
+        assert_eq!(columns(7), [None, None, None, Some(77), None], "left");
+        assert_eq!(columns(14), [30, 130, 100, 100, 100].map(Some), "live");
+        assert_eq!(columns(15), [2048, 2048, 2048, 2048, 2048 + (1 << 20)].map(Some), "reserved");
+        assert_eq!((of(3, 5), of(3, 4)), (Some(i64::MAX), None));
+        assert_eq!((text(0, 3), text(1, 3), text(1, 12)), (Some("start"), Some("allocate"), Some("0,9")));
+        assert_eq!(text(2, 13), Some("model.py:7 forward\nmodel.py:7 forward"));
+    }
+
+    #[test]
+    fn an_empty_history_is_a_table_without_rows() {
+        let mut file = Vec::new();
+        write_parquet(&History::default(), &mut file).unwrap();
+        let reader = SerializedFileReader::new(bytes::Bytes::from(file)).unwrap();
+        assert_eq!(reader.metadata().file_metadata().num_rows(), 0);
+        assert_eq!(reader.metadata().file_metadata().schema().get_fields().len(), 16);
+    }
+}

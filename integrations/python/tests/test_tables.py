@@ -1,0 +1,30 @@
+"""The queries of `docs/tables.md`, in DuckDB."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from conftest import FAILED
+from test_program import run
+
+PAGE = Path(__file__).parents[3] / "docs/tables.md"
+
+
+def test_the_queries_of_the_page_have_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    duckdb = pytest.importorskip("duckdb")
+    monkeypatch.chdir(tmp_path)
+    done = run("convert", FAILED, "recording.parquet")
+    assert done.returncode == 0, done.stderr
+    queries = re.findall(r"```sql\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    answers = [duckdb.sql(query).fetchall() for query in queries]
+    assert len(answers) == 5 and all(answers)
+    # As `orlop info` prints it.
+    peak = answers[0][0]
+    assert peak[2] == 4_656_525_048
+    held = duckdb.sql(
+        "SELECT sum(bytes) FROM 'recording.parquet' WHERE action IN ('start', 'allocate') "
+        f"AND coalesce(event, -1) <= {peak[1]} AND (freed IS NULL OR freed > {peak[1]})"
+    )
+    assert held.fetchall() == [(peak[2],)]
