@@ -9,6 +9,9 @@ mod recording;
 mod task;
 
 use orlop_cli::ProgramCommand;
+// Linked for the functions that it exports: PyTorch finds them in this extension.
+#[cfg(unix)]
+use orlop_torch as _;
 use pyo3::prelude::*;
 use std::ffi::OsString;
 use std::path::PathBuf;

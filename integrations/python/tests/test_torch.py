@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import types
@@ -56,10 +57,9 @@ print(json.dumps({
 
 def built(name: str) -> Path:
     """Returns a file that cargo built."""
-    given = os.environ.get("ORLOP_TORCH_LIBRARY") if name == "liborlop_torch.so" else None
-    found = [Path(given)] if given else [target / name for target in TARGETS if (target / name).is_file()]
+    found = [target / name for target in TARGETS if (target / name).is_file()]
     if not found:
-        pytest.skip(f"{name} is not built: cargo build -p orlop-torch -p orlop-cli -p orlop-dryrun-cuda")
+        pytest.skip(f"{name} is not built: cargo build -p orlop-cli -p orlop-dryrun-cuda")
     return found[0]
 
 
@@ -82,7 +82,6 @@ class StandInAllocator:
 @pytest.fixture
 def stand_in(monkeypatch: pytest.MonkeyPatch) -> Any:
     """PyTorch's parts that `install` uses."""
-    monkeypatch.setenv("ORLOP_TORCH_LIBRARY", str(built("liborlop_torch.so")))
     module = types.ModuleType("torch")
     current: list[StandInAllocator] = []
     memory = types.SimpleNamespace(
@@ -137,11 +136,8 @@ def test_a_program_of_pytorch_runs(door: str, tmp_path: Path) -> None:
 
     program = tmp_path / "program.py"
     program.write_text(PROGRAM)
-    package = Path(orlop.__file__).parent / "torch.py"
-    # The module without the extension, which is another Python's.
-    (tmp_path / "orlop").mkdir()
-    (tmp_path / "orlop/__init__.py").touch()
-    (tmp_path / "orlop/torch.py").write_text(package.read_text())
+    # The extension is one for all versions of Python.
+    shutil.copytree(Path(orlop.__file__).parent, tmp_path / "orlop")
     # The stand-ins of a dry run, without its recording.
     command = ["sh", "-c", f'PYTHONPATH={tmp_path} exec "$@"', "sh", python, str(program), door]
     options = ["--device", "h100", "--python", python, "--quick", "--output", str(tmp_path / "out")]
@@ -150,7 +146,6 @@ def test_a_program_of_pytorch_runs(door: str, tmp_path: Path) -> None:
         check=False,
         capture_output=True,
         text=True,
-        env=os.environ | {"ORLOP_TORCH_LIBRARY": str(built("liborlop_torch.so"))},
     )
     lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
     assert lines, done.stderr

@@ -5,6 +5,8 @@ from pathlib import Path
 
 from orlop._inputs import Progress
 
+__file__: str
+
 class OrlopError(Exception):
     """The base of all exceptions of this package."""
 

@@ -13,8 +13,8 @@ Every block of the program is then one of orlop's device engine. A request that 
 :func:`pool` is another way: PyTorch's own allocator stays, with its statistics and snapshots, and takes its
 segments from orlop while the pool is open.
 
-PyTorch is imported when a function needs it. The library is ``liborlop_torch.so`` beside this file, or the one
-that ``ORLOP_TORCH_LIBRARY`` names.
+PyTorch is imported when a function needs it. The library is this package's extension, or the one that
+``ORLOP_TORCH_LIBRARY`` names.
 """
 
 from __future__ import annotations
@@ -29,6 +29,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from orlop import _native
+
 __all__ = [
     "AllocatorError",
     "install",
@@ -40,8 +42,6 @@ __all__ = [
     "stats",
     "trim",
 ]
-
-_NAME = "liborlop_torch.so"
 
 # The setter of PyTorch's allocator object, and the function of the library.
 _HOOKS = {
@@ -66,12 +66,9 @@ def library_path() -> Path:
         AllocatorError: There is none.
     """
     given = os.environ.get("ORLOP_TORCH_LIBRARY")
-    path = Path(given) if given else Path(__file__).with_name(_NAME)
+    path = Path(given or _native.__file__)
     if not path.is_file():
-        raise AllocatorError(
-            f"{path} does not exist: build it by `cargo build --release -p orlop-torch`, "
-            "and set ORLOP_TORCH_LIBRARY to its path"
-        )
+        raise AllocatorError(f"{path}, which ORLOP_TORCH_LIBRARY names, does not exist")
     return path
 
 
