@@ -6,18 +6,28 @@
 use opendal::{ErrorKind, Operator};
 use orlop_kv::{BlockKey, BlockStore};
 use std::io;
-use std::sync::mpsc;
-use std::time::Duration;
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::time::{Duration, Instant};
 use tokio::runtime::{Builder, Runtime};
 
 /// How long an operation may take, unless it is set.
 const TIMEOUT: Duration = Duration::from_secs(10);
+
+/// How long operations are refused after a timeout, unless it is set.
+const BACK_OFF: Duration = Duration::from_secs(60);
+
+/// How much longer than the timeout the caller waits: the store's own thread ends an operation unless that
+/// blocks it.
+const GRACE: Duration = Duration::from_secs(1);
 
 /// A store of blocks behind an operator of OpenDAL.
 #[derive(Debug)]
 pub struct OpendalStore {
     operator: Operator,
     timeout: Duration,
+    back_off: Duration,
+    /// The last timeout, until an operation is tried again.
+    timed_out: Option<Instant>,
     /// `None` after the drop has begun.
     runtime: Option<Runtime>,
 }
@@ -30,7 +40,7 @@ impl OpendalStore {
     pub fn new(operator: Operator) -> io::Result<Self> {
         let mut builder = Builder::new_multi_thread();
         let runtime = builder.worker_threads(1).thread_name("orlop-kv-opendal").enable_all().build()?;
-        Ok(Self { operator, timeout: TIMEOUT, runtime: Some(runtime) })
+        Ok(Self { operator, timeout: TIMEOUT, back_off: BACK_OFF, timed_out: None, runtime: Some(runtime) })
     }
 
     /// Sets how long an operation may take; 10 seconds by default.
@@ -40,13 +50,25 @@ impl OpendalStore {
         self
     }
 
+    /// Sets how long operations are refused at once after one that took too long; 60 seconds by default. A
+    /// store that hangs then delays its pool by one timeout in each such period.
+    #[must_use]
+    pub fn with_back_off(mut self, back_off: Duration) -> Self {
+        self.back_off = back_off;
+        self
+    }
+
     /// Runs an operation on the store's own thread and waits for it: the caller's may be one of another
     /// runtime, which must not be entered twice.
     fn wait<T: Send + 'static>(
-        &self,
+        &mut self,
         operation: impl Future<Output = opendal::Result<T>> + Send + 'static,
     ) -> io::Result<T> {
         let Some(runtime) = &self.runtime else { return Err(io::Error::from(io::ErrorKind::NotConnected)) };
+        if self.timed_out.is_some_and(|at| at.elapsed() < self.back_off) {
+            return Err(io::Error::new(io::ErrorKind::TimedOut, BackOff));
+        }
+        self.timed_out = None;
         let (sender, receiver) = mpsc::sync_channel(1);
         let timeout = self.timeout;
         runtime.spawn(async move {
@@ -54,14 +76,22 @@ impl OpendalStore {
             // The receiver waits, or its thread has panicked.
             let _ = sender.send(result);
         });
-        match receiver.recv() {
+        match receiver.recv_timeout(timeout.saturating_add(GRACE)) {
             Ok(Ok(result)) => result.map_err(into_io),
-            Ok(Err(elapsed)) => Err(io::Error::new(io::ErrorKind::TimedOut, elapsed)),
+            Ok(Err(_)) | Err(RecvTimeoutError::Timeout) => {
+                self.timed_out = Some(Instant::now());
+                Err(io::Error::from(io::ErrorKind::TimedOut))
+            }
             // The operation panicked.
-            Err(error) => Err(io::Error::other(error)),
+            Err(error @ RecvTimeoutError::Disconnected) => Err(io::Error::other(error)),
         }
     }
 }
+
+/// An operation was refused, because another one has timed out.
+#[derive(Debug, thiserror::Error)]
+#[error("the store is not used for a while after a timeout")]
+struct BackOff;
 
 fn into_io(error: opendal::Error) -> io::Error {
     let kind = match error.kind() {
@@ -103,9 +133,9 @@ impl BlockStore for OpendalStore {
         }
     }
 
-    fn contains(&mut self, key: BlockKey) -> bool {
+    fn contains(&mut self, key: BlockKey) -> io::Result<bool> {
         let operator = self.operator.clone();
-        self.wait(async move { operator.exists(&path(key)).await }).unwrap_or(false)
+        self.wait(async move { operator.exists(&path(key)).await })
     }
 
     fn remove(&mut self, key: BlockKey) -> io::Result<()> {
@@ -129,13 +159,51 @@ mod tests {
     use opendal::services::Memory;
     use std::future::pending;
 
+    fn store(timeout: Duration, back_off: Duration) -> OpendalStore {
+        let operator = Operator::new(Memory::default()).expect("a service in memory").finish();
+        let store = OpendalStore::new(operator).expect("a thread");
+        store.with_timeout(timeout).with_back_off(back_off)
+    }
+
     #[test]
     fn an_operation_without_an_end_fails_after_the_timeout() {
-        let operator = Operator::new(Memory::default()).unwrap().finish();
-        let store = OpendalStore::new(operator).unwrap().with_timeout(Duration::from_millis(1));
+        let mut store = store(Duration::from_millis(1), Duration::ZERO);
         let late = store.wait(pending::<opendal::Result<()>>());
         assert_eq!(late.unwrap_err().kind(), io::ErrorKind::TimedOut);
         let panicked = store.wait(async { panic!("a panic of the service") }).map(|(): ()| ());
         assert_eq!(panicked.unwrap_err().kind(), io::ErrorKind::Other);
+    }
+
+    /// The timeout of the runtime does not end an operation that blocks its thread.
+    #[test]
+    fn an_operation_that_blocks_the_runtime_fails_after_the_timeout() {
+        let mut store = store(Duration::from_millis(1), Duration::ZERO);
+        let (end, ended) = mpsc::channel::<()>();
+        let blocked = store.wait(async move {
+            // Until the test has ended.
+            let _ = ended.recv();
+            Ok(())
+        });
+        assert_eq!(blocked.unwrap_err().kind(), io::ErrorKind::TimedOut);
+        drop(end);
+    }
+
+    #[test]
+    fn a_store_that_has_timed_out_refuses_until_the_back_off_ends() {
+        let key = BlockKey { hash: 5, shard: 0, group: 1, index: 2, tokens: 16 };
+        let mut store = store(Duration::from_secs(60), Duration::MAX);
+        store.put(key, b"block").unwrap();
+        assert!(store.contains(key).unwrap());
+        store.timeout = Duration::from_millis(1);
+        store.wait(pending::<opendal::Result<()>>()).unwrap_err();
+        store.timeout = Duration::from_secs(60);
+        for refused in [store.contains(key).map(drop), store.put(key, b"other"), store.remove(key)] {
+            let refused = refused.unwrap_err();
+            assert!(refused.get_ref().is_some_and(|error| error.is::<BackOff>()), "{refused}");
+        }
+        store.back_off = Duration::ZERO;
+        let mut bytes = Vec::new();
+        assert!(store.get(key, 100, &mut bytes).unwrap());
+        assert_eq!(bytes, b"block");
     }
 }

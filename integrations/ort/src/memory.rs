@@ -50,8 +50,9 @@ impl OrtMemory {
     ///
     /// # Errors
     ///
-    /// [`Error::CannotRefuse`] in a program with `panic = "abort"`, and [`Error::NoBadAlloc`] on other systems
-    /// where requests cannot be refused; [`Error::Runtime`] if the environment has a CPU allocator already.
+    /// Where requests cannot be refused: [`Error::CannotRefuse`] in a program with `panic = "abort"`,
+    /// [`Error::NoBadAlloc`] without the library that throws. [`Error::Runtime`] if the environment has a CPU
+    /// allocator already.
     pub fn register(
         environment: &Environment,
         source: impl BlockSource + Send + Sync + 'static,

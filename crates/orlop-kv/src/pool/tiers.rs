@@ -141,10 +141,10 @@ impl KvPool {
         let Some(mut tiers) = self.tiers.take() else { return *found };
         let unit = self.settings.keys.unit;
         let mut restored = *found;
-        let mut unusable = Vec::new();
-        while unusable.len() < MAX_ATTEMPTS
-            && let Some(plan) = self.plan(&mut tiers, slot, found, longest, &unusable)
-        {
+        // Whether a tier has a block that can be used: a store is asked once, because that may take long.
+        let mut usable = HashMap::new();
+        for _ in 0..MAX_ATTEMPTS {
+            let Some(plan) = self.plan(&mut tiers, slot, found, longest, &mut usable) else { break };
             match self.load(&mut tiers, slot, &plan) {
                 Ok(()) => {
                     let hit = plan.tokens / unit;
@@ -153,7 +153,9 @@ impl KvPool {
                     self.register(slot, plan.tokens, class);
                     break;
                 }
-                Err(LoadFailure::Block(key)) => unusable.push(key),
+                Err(LoadFailure::Block(key)) => {
+                    usable.insert(key, false);
+                }
                 Err(LoadFailure::Plan) => break,
             }
         }
@@ -170,7 +172,7 @@ impl KvPool {
         slot: u32,
         found: &PrefixMatch,
         longest: u32,
-        unusable: &[BlockKey],
+        usable: &mut HashMap<BlockKey, bool>,
     ) -> Option<RestorePlan> {
         let (unit, chain) = (self.settings.keys.unit, &self.state(slot).chain);
         let known = found.matched * unit;
@@ -184,8 +186,8 @@ impl KvPool {
             if let Some(&own) = own {
                 return Some(Source::Device(own));
             }
-            let is_there = !unusable.contains(&block.key) && tiers.contains(block.key);
-            is_there.then_some(Source::Tier)
+            let is_usable = *usable.entry(block.key).or_insert_with(|| tiers.contains(block.key));
+            is_usable.then_some(Source::Tier)
         };
         // Groups that keep every token limit the prefix to the first block that is nowhere.
         let mut end = longest * unit;

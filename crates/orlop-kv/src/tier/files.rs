@@ -88,8 +88,12 @@ impl BlockStore for FileStore {
         file.take(limit as u64).read_to_end(bytes).map(|_| true)
     }
 
-    fn contains(&mut self, key: BlockKey) -> bool {
-        self.path(key).is_file()
+    fn contains(&mut self, key: BlockKey) -> io::Result<bool> {
+        match fs::metadata(self.path(key)) {
+            Ok(metadata) => Ok(metadata.is_file()),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+            Err(error) => Err(error),
+        }
     }
 
     fn remove(&mut self, key: BlockKey) -> io::Result<()> {

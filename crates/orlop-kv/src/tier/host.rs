@@ -33,6 +33,8 @@ pub struct TierStats {
     pub store_writes: u64,
     /// Blocks that the store did not take.
     pub failed_writes: u64,
+    /// Questions whether the store has a block that it did not answer.
+    pub failed_lookups: u64,
     faults: [u64; TierFault::ALL.len()],
 }
 
@@ -133,8 +135,17 @@ impl KvTiers {
 
     /// Returns `true` if a tier has the block, as far as that is known without reading it.
     pub(crate) fn contains(&mut self, key: BlockKey) -> bool {
-        self.blocks.contains_key(&key)
-            || self.store.as_mut().is_some_and(|store| shielded(|| store.contains(key)).unwrap_or(false))
+        if self.blocks.contains_key(&key) {
+            return true;
+        }
+        let Some(store) = &mut self.store else { return false };
+        match shielded(|| store.contains(key)) {
+            Some(Ok(is_there)) => is_there,
+            Some(Err(_)) | None => {
+                self.stats.failed_lookups += 1;
+                false
+            }
+        }
     }
 
     /// Copies a block's ranges of the pool to host memory. Returns the bytes copied: 0 if a tier has the

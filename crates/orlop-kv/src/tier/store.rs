@@ -24,7 +24,10 @@ pub trait BlockStore: Debug + Send {
     fn get(&mut self, key: BlockKey, limit: usize, bytes: &mut Vec<u8>) -> io::Result<bool>;
 
     /// Returns `true` if there is a block under this key. It keeps nothing in the store.
-    fn contains(&mut self, key: BlockKey) -> bool;
+    ///
+    /// # Errors
+    /// Those of the store. The pool goes on as if there were none.
+    fn contains(&mut self, key: BlockKey) -> io::Result<bool>;
 
     /// Removes a block, if it is there.
     ///

@@ -133,8 +133,8 @@ fn a_store_that_lies_costs_no_more_than_a_miss() {
             bytes.resize(200, 7);
             Ok(true)
         }
-        fn contains(&mut self, _: orlop_kv::BlockKey) -> bool {
-            true
+        fn contains(&mut self, _: orlop_kv::BlockKey) -> std::io::Result<bool> {
+            Ok(true)
         }
         fn remove(&mut self, _: orlop_kv::BlockKey) -> std::io::Result<()> {
             Err(std::io::Error::other("no"))

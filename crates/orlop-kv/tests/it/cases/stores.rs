@@ -1,7 +1,7 @@
 //! Stores behind host memory: budgets, shards, failures that pass.
 
 use super::tiers::{attach, stats, store};
-use super::{builder, full, oracle, tokens};
+use super::{builder, full, oracle, tokens, window};
 use crate::oracle::{Faults, MemoryStore, Oracle};
 use orlop_context::Context;
 use orlop_kv::{KvEvent, KvTier, KvTiers, TierFault};
@@ -18,6 +18,47 @@ fn a_block_that_could_not_be_read_stays_in_the_store() {
     store_.fails_reads.store(1, Relaxed);
     assert_eq!((oracle.serve(&prompt), stats(&oracle).faults(TierFault::Failed)), (0, 1));
     store_.fails_reads.store(0, Relaxed);
+    oracle.pool.discard_cache();
+    assert_eq!(oracle.serve(&prompt), 32);
+}
+
+/// A question to a store may take long: an admission has one for each block, also if a plan fails.
+#[test]
+fn an_admission_looks_a_block_up_once() {
+    let store_ = MemoryStore::default();
+    let mut oracle = oracle(vec![full(16), window(32, 16)], 40);
+    attach(&mut oracle, 0, Some(Box::new(store_.clone())));
+    let prompt = tokens(1, 97);
+    store(&mut oracle, &prompt);
+    store_.with(|blocks| {
+        let torn = blocks.iter_mut().filter(|(key, _)| key.group == 1);
+        torn.for_each(|(_, bytes)| bytes.truncate(70));
+    });
+    store_.take_lookups();
+    let at = oracle.admit(&prompt, 1).unwrap();
+    let looked_up = store_.take_lookups();
+    let mut keys = looked_up.clone();
+    keys.sort_unstable();
+    keys.dedup();
+    assert!(stats(&oracle).faults(TierFault::Torn) > 0 && keys.len() > 6);
+    assert_eq!(looked_up.len(), keys.len());
+    oracle.prefill(at).unwrap();
+    oracle.finish(at);
+    oracle.check();
+}
+
+/// A store that cannot say what it has is a miss, and is counted.
+#[test]
+fn lookups_that_fail_are_counted() {
+    let store_ = MemoryStore::default();
+    let mut oracle = oracle(vec![full(16)], 8);
+    attach(&mut oracle, 0, Some(Box::new(store_.clone())));
+    let prompt = tokens(1, 33);
+    store(&mut oracle, &prompt);
+    assert_eq!(stats(&oracle).failed_lookups, 0);
+    store_.fails_lookups.store(1, Relaxed);
+    assert_eq!((oracle.serve(&prompt), stats(&oracle).failed_lookups), (0, 1));
+    store_.fails_lookups.store(0, Relaxed);
     oracle.pool.discard_cache();
     assert_eq!(oracle.serve(&prompt), 32);
 }

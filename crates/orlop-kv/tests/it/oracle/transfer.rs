@@ -69,6 +69,10 @@ pub(crate) struct MemoryStore {
     pub(crate) faults: Faults,
     /// Fails every read.
     pub(crate) fails_reads: Arc<AtomicU32>,
+    /// Fails every question whether a block is there.
+    pub(crate) fails_lookups: Arc<AtomicU32>,
+    /// The keys of these questions.
+    lookups: Arc<Mutex<Vec<BlockKey>>>,
     /// Declares reads done before the bytes are there.
     pub(crate) is_early: Arc<AtomicU32>,
 }
@@ -76,6 +80,11 @@ pub(crate) struct MemoryStore {
 impl MemoryStore {
     pub(crate) fn failing(faults: Faults) -> Self {
         Self { faults, ..Self::default() }
+    }
+
+    /// Takes the keys that were looked up, in order.
+    pub(crate) fn take_lookups(&self) -> Vec<BlockKey> {
+        std::mem::take(&mut self.lookups.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     pub(crate) fn with<R>(&self, run: impl FnOnce(&mut HashMap<BlockKey, Vec<u8>>) -> R) -> R {
@@ -104,8 +113,12 @@ impl BlockStore for MemoryStore {
         Ok(true)
     }
 
-    fn contains(&mut self, key: BlockKey) -> bool {
-        self.with(|blocks| blocks.contains_key(&key))
+    fn contains(&mut self, key: BlockKey) -> io::Result<bool> {
+        self.lookups.lock().unwrap_or_else(PoisonError::into_inner).push(key);
+        if self.fails_lookups.load(Relaxed) > 0 {
+            return Err(io::Error::other("an injected fault"));
+        }
+        Ok(self.with(|blocks| blocks.contains_key(&key)))
     }
 
     fn remove(&mut self, key: BlockKey) -> io::Result<()> {
