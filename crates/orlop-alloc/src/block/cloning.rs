@@ -20,7 +20,9 @@ impl Block {
     ///
     /// # Errors
     ///
-    /// [`Error::NotHostAccessible`](crate::Error::NotHostAccessible) if either block is not accessible from the
+    /// [`NotHostAccessible`](crate::Error::NotHostAccessible) if either block is not accessible from the host,
+    /// [`OutOfMemory`](crate::Error::OutOfMemory), and [`InvalidRequest`](crate::Error::InvalidRequest) for a
+    /// kind that the allocator's device does not support.
     /// host, [`Error::OutOfMemory`](crate::Error::OutOfMemory), and [`Error::InvalidRequest`](crate::Error::InvalidRequest) for a
     /// kind that the allocator's device does not support.
     pub fn try_clone_in<A: ?Sized + Allocator>(&self, allocator: &AllocatorRef<A>) -> Result<Self> {
