@@ -1,20 +1,21 @@
-//! Streams that are destroyed, and what cannot be recorded.
+//! Streams that are destroyed, that cannot be recorded, and that do not wait for each other.
 
 use crate::machine::{MEMORY, Machine, last_error, pointer};
 use cudarc::driver::result::stream;
 use cudarc::driver::sys::{CUstream, CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED};
+use orlop_cuda::DeviceStream;
 use orlop_cudasim_control::KernelRun;
 use orlop_torch::{
-    orlop_torch_free, orlop_torch_malloc, orlop_torch_record_stream, orlop_torch_retire_stream,
-    orlop_torch_trim,
+    orlop_torch_configure, orlop_torch_free, orlop_torch_malloc, orlop_torch_record_stream,
+    orlop_torch_retire_stream, orlop_torch_trim,
 };
 use std::os::unix::process::ExitStatusExt as _;
-use std::process::Command;
+use std::process::{Command, Output};
 
 const BYTES: usize = 20 << 20;
 
-/// Set in the process that fails to record a stream.
-const RECORDS_IN_VAIN: &str = "ORLOP_TEST_RECORDS_IN_VAIN";
+/// Set in processes that a test starts for itself.
+const IS_CHILD: &str = "ORLOP_TEST_IS_CHILD";
 const NO_CPP_RUNTIME: i32 = 77;
 
 /// Allocates a block and writes it.
@@ -81,12 +82,8 @@ fn a_stream_that_captures_is_not_retired() {
 /// In a process of its own: nothing catches what the library throws.
 #[test]
 fn a_stream_that_cannot_be_recorded_is_an_exception() {
-    if std::env::var_os(RECORDS_IN_VAIN).is_some() {
-        record_in_vain();
-    }
     let name = "streams::a_stream_that_cannot_be_recorded_is_an_exception";
-    let mut command = Command::new(std::env::current_exe().unwrap());
-    let child = command.args(["--exact", name, "--nocapture"]).env(RECORDS_IN_VAIN, "1").output().unwrap();
+    let Some(child) = in_child(name, record_in_vain) else { return };
     if child.status.code() == Some(NO_CPP_RUNTIME) {
         eprintln!("skipped: no libstdc++");
         return;
@@ -97,7 +94,7 @@ fn a_stream_that_cannot_be_recorded_is_an_exception() {
 }
 
 /// Records streams that cannot be: of no block, which is ignored, and then of a block.
-fn record_in_vain() -> ! {
+fn record_in_vain() {
     // SAFETY: the name is a string.
     if unsafe { libc::dlopen(c"libstdc++.so.6".as_ptr(), libc::RTLD_NOW | libc::RTLD_GLOBAL) }.is_null() {
         std::process::exit(NO_CPP_RUNTIME);
@@ -110,5 +107,47 @@ fn record_in_vain() -> ! {
     eprintln!("unknown blocks are ignored");
     // SAFETY: as above. The frames up to here have nothing that must be dropped.
     unsafe { orlop_torch_record_stream(pointer(block), per_thread) };
-    std::process::exit(0);
+}
+
+/// In a process of its own: settings are those of a process.
+#[test]
+fn streams_that_are_apart_do_not_wait_for_each_other() {
+    let name = "streams::streams_that_are_apart_do_not_wait_for_each_other";
+    let Some(child) = in_child(name, use_streams_apart) else { return };
+    assert!(child.status.success(), "{}", String::from_utf8_lossy(&child.stderr));
+}
+
+/// Frees blocks of a stream and of one that used them, of which others could have the memory.
+fn use_streams_apart() {
+    // SAFETY: it ends with a zero.
+    assert_eq!(unsafe { orlop_torch_configure(c"orlop:streams=apart".as_ptr(), 0) }, 0);
+    let machine = Machine::new(15);
+    let streams: Vec<DeviceStream> = (0..4).map(|_| machine.device.create_stream().unwrap()).collect();
+    // Each waited for the default stream.
+    let waits = || machine.driver.calls("cuStreamWaitEvent");
+    let waits_before = waits();
+    for round in 0..8 {
+        for (place, stream) in streams.iter().enumerate() {
+            let blocks = [machine.malloc(BYTES, stream), machine.malloc(1 << 10, stream)];
+            let other = &streams[(place + 1) % streams.len()];
+            for block in blocks {
+                assert_ne!(block, 0, "round {round}");
+                machine.write(stream, block, 1 << 10);
+                machine.record(block, other);
+                machine.free(block, stream);
+            }
+        }
+    }
+    assert_eq!(waits(), waits_before);
+    assert_eq!(machine.stat("num_alloc_retries"), 0, "memory was not short");
+}
+
+/// Runs a test in a process of its own, in which `act` is called. There it returns `None`.
+fn in_child(name: &str, act: fn()) -> Option<Output> {
+    if std::env::var_os(IS_CHILD).is_some() {
+        act();
+        return None;
+    }
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    Some(command.args(["--exact", name, "--nocapture"]).env(IS_CHILD, "1").output().unwrap())
 }
