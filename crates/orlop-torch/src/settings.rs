@@ -19,7 +19,7 @@ enum PolicyChoice {
     Orlop,
     /// orlop's policy, with another [`Extensions::hold_to_peak`](orlop_device::Extensions::hold_to_peak).
     OrlopHeld(Option<u32>),
-    /// orlop's policy, without the extensions by which a stream waits for others before a request would fail.
+    /// orlop's policy, without the extensions that wait for streams although the device has memory.
     OrlopApart,
     Torch(Box<TorchConf>),
 }
@@ -90,7 +90,7 @@ impl PolicyChoice {
             Self::OrlopHeld(share) => extensions.hold_to_peak = *share,
             Self::OrlopApart => {
                 (extensions.steal, extensions.limit_run_ahead) = (false, false);
-                // Pages that move and neighbours that merge are those of other streams, too.
+                // The host waits for the streams that used pages before they move.
                 extensions.hold_to_peak = None;
             }
             Self::Orlop | Self::Torch(_) => {}

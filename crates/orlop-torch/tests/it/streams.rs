@@ -117,15 +117,20 @@ fn streams_that_are_apart_do_not_wait_for_each_other() {
     assert!(child.status.success(), "{}", String::from_utf8_lossy(&child.stderr));
 }
 
-/// Frees blocks of a stream and of one that used them, of which others could have the memory.
+/// Frees blocks of a stream, and then those that another one used too, of which others could have the memory.
 fn use_streams_apart() {
     // SAFETY: it ends with a zero.
     assert_eq!(unsafe { orlop_torch_configure(c"orlop:streams=apart".as_ptr(), 0) }, 0);
     let machine = Machine::new(15);
     let streams: Vec<DeviceStream> = (0..4).map(|_| machine.device.create_stream().unwrap()).collect();
     // Each waited for the default stream.
-    let waits = || machine.driver.calls("cuStreamWaitEvent");
+    let waits = || (machine.driver.calls("cuStreamWaitEvent"), machine.driver.counts().waits);
     let waits_before = waits();
+    for stream in &streams {
+        let block = machine.malloc(2 * BYTES, stream);
+        machine.write(stream, block, 2 * BYTES);
+        machine.free(block, stream);
+    }
     for round in 0..8 {
         for (place, stream) in streams.iter().enumerate() {
             let blocks = [machine.malloc(BYTES, stream), machine.malloc(1 << 10, stream)];
