@@ -30,8 +30,8 @@ pub struct PoolIdPair {
 ///
 /// # Safety
 ///
-/// `stream` is a stream of the device. It exists until [`orlop_torch_retire_stream`] returned 0 for it, or else
-/// until the end of the process: work is recorded in it after its blocks were freed, too.
+/// `stream` is a stream of the device. It exists until [`orlop_torch_retire_stream`] returned 0 for it, or
+/// else until the end of the process: work is recorded in it after its blocks were freed, too.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn orlop_torch_malloc(
     size: isize,
@@ -137,8 +137,8 @@ pub unsafe extern "C-unwind" fn orlop_torch_record_stream(block: *mut c_void, st
     }
 }
 
-/// Waits for the work of `stream` and forgets it, so that it can be destroyed. Blocks that it used may be live.
-/// An unknown stream is ignored. The program gives the stream no work meanwhile.
+/// Waits for the work of `stream` and forgets it, so that it can be destroyed. Blocks that it used may be
+/// live. An unknown stream is ignored. The program gives the stream no work meanwhile.
 ///
 /// Returns 0; or -1 if the stream captures or the device failed ([`orlop_torch_last_error`]): the stream must
 /// not be destroyed then.

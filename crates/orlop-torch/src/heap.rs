@@ -148,8 +148,8 @@ impl DeviceHeap {
         Ok(self.streams.retire(stream)?)
     }
 
-    /// Allocates a segment for PyTorch's own allocator, and returns its address. Its stream is known from then
-    /// on: while that captures, nothing waits for the device.
+    /// Allocates a segment for PyTorch's own allocator, and returns its address. Its stream is known from
+    /// then on: while that captures, nothing waits for the device.
     ///
     /// # Safety
     ///

@@ -11,8 +11,8 @@ const LEGACY: usize = 1;
 
 /// The streams of a device.
 ///
-/// They are borrowed until they are retired: events are recorded in a stream after its blocks were freed, when
-/// their memory is given to another stream. PyTorch destroys none of its own; one that a program wraps
+/// They are borrowed until they are retired: events are recorded in a stream after its blocks were freed,
+/// when their memory is given to another stream. PyTorch destroys none of its own; one that a program wraps
 /// (`torch.cuda.ExternalStream`) is retired before it is destroyed.
 #[derive(Debug, Default)]
 pub(crate) struct StreamIds {
