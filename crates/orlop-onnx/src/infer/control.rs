@@ -109,7 +109,12 @@ impl Inference<'_> {
             false => Range::exactly(i64::MAX),
         };
         if let Some(&[bound]) = self.bindings.bounds.get(&*call.node.title).map(Vec::as_slice) {
-            trips.max = trips.max.min(i64::try_from(bound).unwrap_or(i64::MAX)).max(trips.min);
+            trips.max = trips.max.min(i64::try_from(bound).unwrap_or(i64::MAX));
+            // Only a condition ends a loop before its count.
+            if trips.min > trips.max && !call.has(1) {
+                return Ok((Err(Fault::Invalid("it has more iterations than its bound")), None));
+            }
+            trips.min = trips.min.min(trips.max);
         }
         let starts = call.fact(1).map_or(Some(true), truth);
         match starts {

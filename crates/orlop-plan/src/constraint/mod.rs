@@ -50,8 +50,9 @@ impl Constraints {
     }
 }
 
+/// Returns `true` if both ranges have a byte in common, which empty ones never have.
 fn overlap(one: &Range<u64>, other: &Range<u64>) -> bool {
-    one.start < other.end && other.start < one.end
+    one.start.max(other.start) < one.end.min(other.end)
 }
 
 /// Merges ranges that overlap or touch, and sorts them.
