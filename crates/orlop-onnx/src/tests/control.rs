@@ -137,10 +137,21 @@ fn bounds_hold_for_loops_with_a_condition() {
         assert_eq!((sizes(&model, "y"), sizes(&model, "rows")), (vec![8, 64], vec![7, 1, 64]), "{count:?}");
     }
     assert_eq!(sizes(&resolved(Some(3), "again", 7).expect("a bound"), "y"), [4, 64]);
-    // Without a condition, a count is the number of iterations.
+    // Without a condition, or with one that always holds, a count is the number of iterations.
     assert_eq!(sizes(&resolved(Some(3), "", 7).expect("a bound"), "y"), [4, 64]);
-    let error = resolved(Some(9), "", 7).expect_err("nine iterations");
-    assert!(matches!(&error, OnnxError::Contradiction { node, .. } if node == "grow"), "{error}");
+    let mut always = growing(Some(9));
+    always.node[0].input[1] = "yes".to_owned();
+    always.initializer.push(TensorProto {
+        data_type: BOOL,
+        int32_data: vec![1],
+        dims: vec![],
+        ..integers("yes", &[])
+    });
+    let always = OnnxReader::new().bound("grow", &[7]).resolve(&file(always));
+    for result in [resolved(Some(9), "", 7), always] {
+        let error = result.expect_err("nine iterations");
+        assert!(matches!(&error, OnnxError::Contradiction { node, .. } if node == "grow"), "{error}");
+    }
 }
 
 /// A number that each iteration increases, in a loop with more iterations than are followed and whose end

@@ -222,7 +222,8 @@ impl ProblemBuilder {
     }
 
     /// Gives a buffer an offset in bytes from an earlier plan, which it need not get. A planner begins with
-    /// the plan that [`replan`](crate::replan) makes of all hints, and returns none that is higher.
+    /// the plan that [`replan`](crate::replan) makes of all hints, and returns none that is higher. If that
+    /// takes too long, or the planner is stopped, it begins without hints.
     ///
     /// # Errors
     ///
