@@ -56,9 +56,9 @@ fn overlap(one: &Range<u64>, other: &Range<u64>) -> bool {
 }
 
 /// Merges ranges that overlap or touch, and sorts them.
-pub(crate) fn merged(mut ranges: Vec<Range<u64>>) -> Vec<Range<u64>> {
+pub(crate) fn merged<T: Copy + Ord>(mut ranges: Vec<Range<T>>) -> Vec<Range<T>> {
     ranges.sort_unstable_by_key(|range| range.start);
-    let mut merged: Vec<Range<u64>> = Vec::with_capacity(ranges.len());
+    let mut merged: Vec<Range<T>> = Vec::with_capacity(ranges.len());
     for range in ranges.into_iter().filter(|range| !range.is_empty()) {
         match merged.last_mut().filter(|last| range.start <= last.end) {
             Some(last) => last.end = last.end.max(range.end),
@@ -123,7 +123,8 @@ impl ProblemBuilder {
         let end = offset.checked_add(buffer.size).filter(|end| end.checked_add(self.total).is_some());
         let end = end.ok_or(ProblemError::TotalOverflow { index, size: buffer.size })?;
         let bytes = offset..end;
-        if let Some(range) = constraints.reserved.iter().find(|range| overlap(range, &bytes)) {
+        let next = constraints.reserved.partition_point(|range| range.end <= bytes.start);
+        if let Some(range) = constraints.reserved.get(next).filter(|range| overlap(range, &bytes)) {
             return Err(ProblemError::Reserved { index, start: range.start, end: range.end });
         }
         let constraints = &mut self.problem.constraints;
@@ -152,8 +153,12 @@ impl ProblemBuilder {
         let constraints = &mut self.problem.constraints;
         if !range.is_empty() {
             constraints.highest = constraints.highest.max(range.end);
-            constraints.reserved.push(range);
-            constraints.reserved = merged(std::mem::take(&mut constraints.reserved));
+            let reserved = &mut constraints.reserved;
+            let first = reserved.partition_point(|other| other.end < range.start);
+            let behind = reserved.partition_point(|other| other.start <= range.end);
+            let start = reserved[first..behind].first().map_or(range.start, |other| other.start);
+            let end = reserved[first..behind].last().map_or(range.end, |other| other.end);
+            reserved.splice(first..behind, [start.min(range.start)..end.max(range.end)]);
         }
         Ok(())
     }
