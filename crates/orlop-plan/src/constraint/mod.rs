@@ -29,7 +29,7 @@ pub(crate) struct Constraints {
     pub(crate) parts: BTreeMap<usize, (usize, u64)>,
     /// By buffer with parts, its size with the lifetime and the alignment of all of them together.
     pub(crate) wholes: BTreeMap<usize, Buffer>,
-    /// The end of the highest fixed buffer or reserved range.
+    /// The end of the highest fixed buffer, with what its alignment adds, or reserved range.
     highest: u64,
 }
 
@@ -120,9 +120,12 @@ impl ProblemBuilder {
         if !offset.is_multiple_of(alignment) {
             return Err(ProblemError::Misaligned { index, offset, alignment });
         }
-        let end = offset.checked_add(buffer.size).filter(|end| end.checked_add(self.total).is_some());
+        // Above what is fixed, there has to be room for the others.
+        let fixed_total = self.fixed_total + problem.buffers()[index].max_aligned_size().unwrap_or(0);
+        let end = buffer.max_aligned_size().and_then(|size| offset.checked_add(size));
+        let end = end.filter(|end| end.checked_add(self.total - fixed_total).is_some());
         let end = end.ok_or(ProblemError::TotalOverflow { index, size: buffer.size })?;
-        let bytes = offset..end;
+        let bytes = offset..offset + buffer.size;
         let next = constraints.reserved.partition_point(|range| range.end <= bytes.start);
         if let Some(range) = constraints.reserved.get(next).filter(|range| overlap(range, &bytes)) {
             return Err(ProblemError::Reserved { index, start: range.start, end: range.end });
@@ -130,6 +133,7 @@ impl ProblemBuilder {
         let constraints = &mut self.problem.constraints;
         constraints.fixed.insert(index, offset);
         constraints.highest = constraints.highest.max(end);
+        self.fixed_total = fixed_total;
         Ok(())
     }
 

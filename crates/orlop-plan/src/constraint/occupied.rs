@@ -89,3 +89,48 @@ impl Sweep {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Buffer, ProblemBuilder};
+    use proptest::prelude::*;
+
+    /// Returns a buffer of 8 bytes with parts.
+    fn divided(lifetimes: &[(u64, u64, u64, u64)]) -> (Problem, Vec<(usize, u64)>) {
+        let mut builder = ProblemBuilder::new();
+        let whole = builder.push(Buffer::unaligned(3..5, 8)).unwrap();
+        let mut parts = Vec::new();
+        for &(start, length, offset, size) in lifetimes {
+            let part = builder.push(Buffer::unaligned(start..start + length, size.min(8 - offset))).unwrap();
+            builder.place_in(part, whole, offset).unwrap();
+            parts.push((part, offset));
+        }
+        (builder.finish(), parts)
+    }
+
+    proptest! {
+        /// Compared with all bytes at all times.
+        #[test]
+        fn each_used_byte_is_in_one_piece(
+            lifetimes in prop::collection::vec((0..9_u64, 1..9_u64, 0..8_u64, 0..5_u64), 0..7),
+        ) {
+            let (problem, parts) = divided(&lifetimes);
+            let found = occupied(&problem, 0, &parts);
+            for time in 0..20 {
+                let used = parts.iter().copied().chain([(0, 0)]).filter_map(|(index, offset)| {
+                    let buffer = problem.buffers()[index];
+                    (buffer.start..buffer.end).contains(&time).then_some(offset..offset + buffer.size)
+                });
+                let live = found.iter().filter(|piece| piece.time.contains(&time));
+                let mut live: Vec<_> = live.map(|piece| piece.bytes.clone()).collect();
+                live.sort_unstable_by_key(|bytes| bytes.start);
+                prop_assert_eq!(live, merged(used.collect()), "at {}", time);
+            }
+            let goes_on = |one: &OccupiedBytes| {
+                found.iter().any(|other| other.time.start == one.time.end && other.bytes == one.bytes)
+            };
+            prop_assert!(!found.iter().any(goes_on), "{:?}", found);
+        }
+    }
+}
