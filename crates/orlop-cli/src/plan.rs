@@ -142,7 +142,7 @@ fn print_one(
 ) -> Result<(), Failures> {
     let mut written = String::new();
     if let Some(path) = &arguments.output {
-        written += &match is_csv(path) {
+        written += &match arguments.writes_csv() {
             true => write_solution(path, &arguments.file, answer.best())?,
             false => write_plan(path, &arguments.file, &answer.entry, file)?,
         };
@@ -156,21 +156,14 @@ fn print_one(
     output::print(&format!("{}{}{written}", answer.head, text(answer)))
 }
 
-fn is_csv(path: &Path) -> bool {
-    path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("csv"))
-}
-
 /// Prints plans for several numbers, which may all have the same memory.
 fn print_several(
     arguments: &PlanArguments,
     answers: Vec<Answer>,
     file: Option<&OnnxFile>,
 ) -> Result<(), Failures> {
-    if arguments.report.is_some() {
-        refuse("--report is for one plan: give one number for each name");
-    }
-    if arguments.output.as_deref().is_some_and(is_csv) {
-        refuse("a CSV file has one plan: give one number for each name, or write JSON");
+    if arguments.report.is_some() || arguments.writes_csv() {
+        refuse("--report is for one plan, and so is a CSV file: give one number for each name");
     }
     let peak = answers.iter().map(|answer| answer.entry.plan.peak).max().unwrap_or(0);
     let mut rows = table::new([""], ["peak", "bound", "verdict", "of the largest"]);

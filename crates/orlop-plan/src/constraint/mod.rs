@@ -162,7 +162,8 @@ impl ProblemBuilder {
             let behind = reserved.partition_point(|other| other.start <= range.end);
             let start = reserved[first..behind].first().map_or(range.start, |other| other.start);
             let end = reserved[first..behind].last().map_or(range.end, |other| other.end);
-            reserved.splice(first..behind, [start.min(range.start)..end.max(range.end)]);
+            let around = start.min(range.start)..end.max(range.end);
+            reserved.splice(first..behind, std::iter::once(around));
         }
         Ok(())
     }
