@@ -161,7 +161,7 @@ fn a_proof_goes_from_one_possible_height_to_the_next() {
 fn live_together(constrain: impl FnOnce(&mut ProblemBuilder)) -> Problem {
     let mut builder = ProblemBuilder::new();
     for number in 0..50_000 {
-        builder.push(Buffer::unaligned(0..2, 1 + number % 7)).unwrap();
+        builder.push(Buffer::unaligned(0..2, 1 + number % 7)).expect("sizes are small");
     }
     constrain(&mut builder);
     builder.finish()
