@@ -29,6 +29,7 @@ hooks.skip_checkpoints(torch)
 torch.save(1, 'model.pt')
 torch.save(1, f='model.pt')
 torch.save(1, 7)
+hooks.skip_checkpoints(types.SimpleNamespace())
 print(written)
 ";
     if let Some(printed) = run(script) {
