@@ -11,6 +11,9 @@ use crate::workspace::{members, package_args};
 /// Up to this number of features every subset is checked; with more, none, each alone, and all.
 const SUBSETS_UP_TO: usize = 3;
 
+/// The program, whose features are those of the facade: none and all.
+const PROGRAM: &str = "orlop-cli";
+
 /// Crates whose unit tests run without default features too.
 const TESTED_BARE: [&str; 2] = ["orlop-core", "orlop-alloc"];
 
@@ -33,7 +36,10 @@ pub(crate) fn run(shell: &Shell, report: &mut Report) {
     let published = |name: &str| name.starts_with("orlop") && name != "orlop-benches";
     for member in members.iter().filter(|member| member.is_library() && published(&member.name)) {
         report.step(&format!("powerset: {}", member.name), || {
-            let sets = feature_sets(&member.features());
+            let sets = match member.name == PROGRAM {
+                true => vec![Vec::new(), member.features()],
+                false => feature_sets(&member.features()),
+            };
             for set in &sets {
                 check(shell, &member.name, set)?;
             }

@@ -20,8 +20,9 @@ impl Block {
     ///
     /// # Errors
     ///
-    /// [`Error::NotHostAccessible`] if either block is not accessible from the host, [`Error::OutOfMemory`],
-    /// and [`Error::InvalidRequest`] for a kind that the allocator's device does not support.
+    /// [`NotHostAccessible`](crate::Error::NotHostAccessible) if either block is not accessible from the
+    /// host, [`OutOfMemory`](crate::Error::OutOfMemory), and [`InvalidRequest`](crate::Error::InvalidRequest)
+    /// for a kind that the allocator's device does not support.
     pub fn try_clone_in<A: ?Sized + Allocator>(&self, allocator: &AllocatorRef<A>) -> Result<Self> {
         let request =
             Request::new(0).align(self.align()).kind(self.kind()).tag(self.tag()).stream(self.stream());
@@ -34,7 +35,8 @@ impl<A: ?Sized + Allocator> AllocatorRef<A> {
     ///
     /// # Errors
     ///
-    /// [`Error::NotHostAccessible`], [`Error::OutOfMemory`], [`Error::InvalidRequest`].
+    /// [`NotHostAccessible`](crate::Error::NotHostAccessible), [`OutOfMemory`](crate::Error::OutOfMemory),
+    /// [`InvalidRequest`](crate::Error::InvalidRequest).
     pub fn allocate_copy(&self, request: &Request, bytes: &[u8]) -> Result<Block> {
         // Every byte is overwritten below, so zeroing would be a second write.
         let request = Request { bytes: bytes.len(), zeroed: false, ..*request };

@@ -26,8 +26,9 @@ impl<B: DeviceBacking> Engine<B> {
         let size = |chunk: Index| self.chunks[chunk].size;
         if let Some(pending) = self.pending_fit(request, left)
             && free.is_none_or(|free| size(pending) < size(free))
+            && let Some(taken) = self.take_pending(request, pending)
         {
-            return self.take_pending(request, pending);
+            return Some(taken);
         }
         let chunk = free?;
         if !self.wait_for(request.stream, self.chunks[chunk].stream) {

@@ -24,6 +24,8 @@ pub(crate) struct PendingFrees {
     pub(super) order: Vec<u32>,
     /// The number of events in all queues.
     pub(super) count: usize,
+    /// The number of frees whose events were recorded.
+    frees: u64,
     /// The queue that is queried next, where one event is queried at a time.
     turn: usize,
     /// The streams from the 64th on that use a chunk.
@@ -35,10 +37,19 @@ pub(crate) struct PendingFrees {
     pub(crate) stuck: usize,
 }
 
+/// An event that a block waits for.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct AwaitedEvent {
+    pub(super) event: EventId,
+    pub(super) chunk: Index,
+    /// Counts the frees, in whose order events are in a queue.
+    pub(super) serial: u64,
+}
+
 #[derive(Debug, Default)]
 pub(super) struct Queue {
     /// Blocks that wait for the same event follow each other.
-    pub(super) events: VecDeque<(EventId, Index)>,
+    pub(super) events: VecDeque<AwaitedEvent>,
     /// The index of the event that is queried next.
     reach: usize,
 }
@@ -52,7 +63,7 @@ impl PendingFrees {
     pub(crate) fn events(&self) -> HashMap<EventId, u32> {
         let queues = (0..).zip(&self.queues);
         queues
-            .flat_map(|(stream, queue)| queue.events.iter().map(move |&(event, _)| (event, stream)))
+            .flat_map(|(stream, queue)| queue.events.iter().map(move |awaited| (awaited.event, stream)))
             .collect()
     }
 
@@ -139,6 +150,11 @@ impl<B: DeviceBacking> Engine<B> {
             }
             let event = self.backing.record(self.streams.id(stream));
             let Ok(event) = self.noted(event) else { continue };
+            let before = self.pending.queues.get(stream as usize).and_then(|queue| queue.events.back());
+            if before.is_some_and(|before| before.event == event) {
+                // A stream that has ended has one event, which counts its users: a queue is one of them.
+                self.backing.forget(event);
+            }
             let place = stream as usize;
             if place >= self.pending.queues.len() {
                 self.pending.queues.resize_with(place + 1, Queue::default);
@@ -147,14 +163,16 @@ impl<B: DeviceBacking> Engine<B> {
                 self.pending.order.push(stream);
                 self.pending.order.sort_by_key(|&stream| self.streams.id(stream));
             }
-            for &chunk in chunks {
+            for (serial, &chunk) in (self.pending.frees..).zip(chunks) {
                 if self.remove_use(chunk, stream) {
-                    self.pending.queues[place].events.push_back((event, chunk));
+                    let awaited = AwaitedEvent { event, chunk, serial };
+                    self.pending.queues[place].events.push_back(awaited);
                     self.pending.count += 1;
                     self.chunks[chunk].events += 1;
                 }
             }
         }
+        self.pending.frees += chunks.len() as u64;
         let without = chunks.iter().filter(|&&chunk| self.chunks[chunk].note != 0);
         self.pending.without_events.extend(without);
     }
@@ -196,7 +214,7 @@ impl<B: DeviceBacking> Engine<B> {
     fn poll_all(&mut self) {
         for place in 0..self.pending.order.len() {
             let stream = self.pending.order[place] as usize;
-            while let Some(&(event, _)) = self.pending.queues[stream].events.front()
+            while let Some(&AwaitedEvent { event, .. }) = self.pending.queues[stream].events.front()
                 && let complete = self.backing.query(event)
                 && self.noted(complete) == Ok(true)
             {
@@ -216,13 +234,13 @@ impl<B: DeviceBacking> Engine<B> {
         self.pending.turn = (stream + 1) % queues;
         let queue = &self.pending.queues[stream];
         let ahead = queue.reach.min(queue.events.len() - 1);
-        let event = queue.events[ahead].0;
+        let event = queue.events[ahead].event;
         let complete = self.backing.query(event);
         let is_complete = self.noted(complete) == Ok(true);
         let queue = &mut self.pending.queues[stream];
         if is_complete {
             queue.reach = ahead * 2 + 1;
-            while let Some(&(before, _)) = self.pending.queues[stream].events.front()
+            while let Some(&AwaitedEvent { event: before, .. }) = self.pending.queues[stream].events.front()
                 && before != event
             {
                 self.backing.forget(before);
@@ -236,8 +254,8 @@ impl<B: DeviceBacking> Engine<B> {
 
     /// Removes the oldest event of a stream, which is complete, and frees the blocks that waited for it.
     fn pop_event(&mut self, stream: usize) {
-        let Some(&(event, _)) = self.pending.queues[stream].events.front() else { return };
-        while let Some(&(next, chunk)) = self.pending.queues[stream].events.front()
+        let Some(&AwaitedEvent { event, .. }) = self.pending.queues[stream].events.front() else { return };
+        while let Some(&AwaitedEvent { event: next, chunk, .. }) = self.pending.queues[stream].events.front()
             && next == event
         {
             self.pending.queues[stream].events.pop_front();
@@ -249,14 +267,13 @@ impl<B: DeviceBacking> Engine<B> {
     /// Takes an event out of the queue of a stream. The block at this place is the first that waits for it.
     fn take_event(&mut self, stream: usize, place: usize) -> Option<TakenEvent> {
         let events = &mut self.pending.queues[stream].events;
-        let &(event, _) = events.get(place)?;
-        let before = place.checked_sub(1).and_then(|before| events.get(before)).map(|&(event, _)| event);
+        let event = events.get(place)?.event;
         let mut blocks = Vec::new();
-        while events.get(place).is_some_and(|next| next.0 == event) {
-            blocks.extend(events.remove(place).map(|(_, chunk)| chunk));
+        while events.get(place).is_some_and(|next| next.event == event) {
+            blocks.extend(events.remove(place));
         }
         self.pending.count -= blocks.len();
-        Some(TakenEvent { event, before, blocks })
+        Some(TakenEvent { event, blocks })
     }
 
     /// Notes that an event is complete that a block waited for, and frees the block if it was the last one.
@@ -271,15 +288,14 @@ impl<B: DeviceBacking> Engine<B> {
         }
     }
 
-    /// Puts an event back into the queue of a stream: behind the one before it, if that was not complete
-    /// meanwhile.
+    /// Puts an event back into the queue of a stream, in the order of frees.
     fn put_event_back(&mut self, stream: usize, taken: TakenEvent) {
-        let TakenEvent { event, before, blocks } = taken;
-        self.pending.count += blocks.len();
+        let Some(first) = taken.blocks.first() else { return };
+        self.pending.count += taken.blocks.len();
         let events = &mut self.pending.queues[stream].events;
-        let place = events.iter().rposition(|&(other, _)| Some(other) == before).map_or(0, |place| place + 1);
-        for chunk in blocks.into_iter().rev() {
-            events.insert(place, (event, chunk));
+        let place = events.partition_point(|other| other.serial < first.serial);
+        for awaited in taken.blocks.into_iter().rev() {
+            events.insert(place, awaited);
         }
     }
 }
@@ -288,9 +304,8 @@ impl<B: DeviceBacking> Engine<B> {
 #[derive(Debug)]
 struct TakenEvent {
     event: EventId,
-    /// The one before it in its queue.
-    before: Option<EventId>,
-    blocks: Vec<Index>,
+    /// The blocks that wait for it.
+    blocks: Vec<AwaitedEvent>,
 }
 
 impl<B: DeviceBacking> SlowPath<'_, B> {
@@ -314,7 +329,7 @@ impl<B: DeviceBacking> SlowPath<'_, B> {
             let stream = stream as usize;
             let events = self.pending.queues[stream].events.iter();
             let awaited: HashSet<EventId> =
-                events.filter(|&&(_, chunk)| is_awaited(&self.chunks[chunk])).map(|next| next.0).collect();
+                events.filter(|next| is_awaited(&self.chunks[next.chunk])).map(|next| next.event).collect();
             self.wait_for_events(stream, &awaited);
         }
     }
@@ -322,7 +337,7 @@ impl<B: DeviceBacking> SlowPath<'_, B> {
     /// Waits for events of a stream, in their order, until that fails.
     fn wait_for_events(&mut self, stream: usize, awaited: &HashSet<EventId>) {
         let next = |engine: &Engine<B>| {
-            engine.pending.queues[stream].events.iter().position(|next| awaited.contains(&next.0))
+            engine.pending.queues[stream].events.iter().position(|next| awaited.contains(&next.event))
         };
         while let Some(place) = next(self)
             && let Some(taken) = self.take_event(stream, place)
@@ -332,8 +347,8 @@ impl<B: DeviceBacking> SlowPath<'_, B> {
             if self.noted(waited).is_err() {
                 return self.put_event_back(stream, taken);
             }
-            for chunk in taken.blocks {
-                self.complete(chunk);
+            for awaited in taken.blocks {
+                self.complete(awaited.chunk);
             }
         }
     }

@@ -6,30 +6,35 @@
 //! one, and its stream waits for the events on the device: one block can be filled while another is in use.
 //! Before a request fails it takes the only one.
 
+use super::pending::AwaitedEvent;
 use super::{Engine, Index, PoolRequest};
 use crate::backing::DeviceBacking;
 use orlop_core::Device;
+use std::collections::VecDeque;
 
-/// How many of the oldest blocks of each stream are candidates of a request that may wait.
-const CANDIDATES: usize = 64;
+/// How many of the oldest blocks of each stream are looked at for a request that may wait.
+const SEARCHED: usize = 256;
 
 impl<B: DeviceBacking> Engine<B> {
-    /// Finds the best fitting pending block, of several the oldest, if more than `left` fit.
+    /// Finds the best fitting pending block, of several the oldest, but for the `left` newest that fit.
     pub(super) fn pending_fit(&self, request: &PoolRequest, left: usize) -> Option<Index> {
         // The host cannot be made to wait for an event on the device.
         if !self.policy.extensions.limit_run_ahead || self.backing.device() == Device::CPU {
             return None;
         }
-        let mut found: Vec<Index> = Vec::new();
-        for chunk in self.oldest_pending() {
-            let of = &self.chunks[chunk];
-            let serves = of.pool == request.pool && self.policy.serves(of.size, request.size);
-            if serves && !self.is_wasteful(of, request) && !found.contains(&chunk) {
-                found.push(chunk);
+        let mut found: Vec<AwaitedEvent> = Vec::new();
+        for awaited in self.oldest_pending() {
+            let chunk = &self.chunks[awaited.chunk];
+            let serves = chunk.pool == request.pool && self.policy.serves(chunk.size, request.size);
+            let is_new = chunk.events == 1 || found.iter().all(|other| other.chunk != awaited.chunk);
+            if serves && is_new && !self.is_wasteful(chunk, request) {
+                found.push(awaited);
             }
         }
-        let best = found.iter().copied().min_by_key(|&chunk| self.chunks[chunk].size);
-        best.filter(|_| found.len() > left)
+        found.sort_unstable_by_key(|awaited| awaited.serial);
+        found.truncate(found.len().saturating_sub(left));
+        let best = found.iter().min_by_key(|awaited| (self.chunks[awaited.chunk].size, awaited.serial));
+        best.map(|awaited| awaited.chunk)
     }
 
     /// Takes a pending block: the request's stream waits for what others did with it, and for its own stream.
@@ -49,30 +54,38 @@ impl<B: DeviceBacking> Engine<B> {
         Some(chunk)
     }
 
-    /// Returns the oldest blocks that wait for nothing but recorded events, those of each stream in order.
-    fn oldest_pending(&self) -> impl Iterator<Item = Index> + '_ {
-        let queues = self.pending.order.iter().map(|&stream| &self.pending.queues[stream as usize]);
-        let oldest = queues.flat_map(|queue| queue.events.iter().take(CANDIDATES));
-        oldest.map(|&(_, chunk)| chunk).filter(|&chunk| self.chunks[chunk].note == 0)
+    /// Returns the oldest blocks of each stream that wait for nothing but events of their own. An event that
+    /// others wait for, too, cannot be waited for by a stream: it is forgotten with that.
+    fn oldest_pending(&self) -> impl Iterator<Item = AwaitedEvent> + '_ {
+        let queues = self.pending.order.iter().map(|&stream| &self.pending.queues[stream as usize].events);
+        let own = queues.flat_map(|events| {
+            let oldest = events.iter().take(SEARCHED).enumerate();
+            oldest.filter(|&(place, _)| !is_shared(events, place)).map(|(_, awaited)| *awaited)
+        });
+        own.filter(|awaited| self.chunks[awaited.chunk].note == 0)
     }
 
     /// Makes a stream wait, on the device, for the events of a pending block, which waits for nothing then.
     /// Returns `false` if it does not: the block stays pending.
     #[must_use]
     fn wait_for_pending(&mut self, chunk: Index, stream: u32) -> bool {
-        let waits = self.pending.order.iter().copied().filter(|&user| {
-            self.pending.queues[user as usize].events.iter().any(|&(_, waiting)| waiting == chunk)
-        });
-        let users: Vec<u32> = waits.collect();
-        // Another thread may wait for one of its events, out of its queue.
-        if users.len() != self.chunks[chunk].events as usize {
+        let events = self.chunks[chunk].events as usize;
+        let waits = self.pending.order.iter().copied().filter(|&user| self.place_in(user, chunk).is_some());
+        let users: Vec<u32> = waits.take(events).collect();
+        // The growth lock keeps other threads from waits for events out of their queues.
+        debug_assert_eq!(users.len(), events);
+        let can_wait = |user: &u32| {
+            let events = &self.pending.queues[*user as usize].events;
+            self.place_in(*user, chunk).is_some_and(|place| !is_shared(events, place))
+        };
+        if users.len() != events || !users.iter().all(can_wait) {
             return false;
         }
-        for (place, &user) in users.iter().enumerate() {
+        for (done, &user) in users.iter().enumerate() {
             if !self.wait_in_queue(chunk, user, stream) {
-                // Only the request's stream waits for those before: for others the block is still in use.
-                users[..place].iter().for_each(|&user| self.add_use(chunk, user));
-                if place > 0 {
+                // The stream has waited for those before, and stands for them.
+                if done > 0 {
+                    self.add_use(chunk, stream);
                     self.pending.without_events.push(chunk);
                 }
                 return false;
@@ -81,27 +94,34 @@ impl<B: DeviceBacking> Engine<B> {
         true
     }
 
+    /// Returns the place of a block in the queue of a stream.
+    fn place_in(&self, user: u32, chunk: Index) -> Option<usize> {
+        self.pending.queues[user as usize].events.iter().position(|awaited| awaited.chunk == chunk)
+    }
+
     /// Makes a stream wait for the event of a pending block in another one, and takes the block from there.
     fn wait_in_queue(&mut self, chunk: Index, user: u32, stream: u32) -> bool {
-        let events = &self.pending.queues[user as usize].events;
-        let Some(place) = events.iter().position(|&(_, waiting)| waiting == chunk) else { return true };
-        let event = events[place].0;
-        let is_shared = events.iter().filter(|&&(other, _)| other == event).count() > 1;
-        let waited = if is_shared {
-            user == stream || self.wait_for(stream, user)
-        } else if user == stream {
+        let Some(place) = self.place_in(user, chunk) else { return false };
+        let event = self.pending.queues[user as usize].events[place].event;
+        if user == stream {
             self.backing.forget(event);
-            true
         } else {
             let waited = self.backing.wait(self.streams.id(stream), event);
             self.stats.num_stream_waits += u64::from(waited.is_ok());
-            self.noted(waited).is_ok()
-        };
-        if waited {
-            self.pending.queues[user as usize].events.remove(place);
-            self.pending.count -= 1;
-            self.chunks[chunk].events -= 1;
+            if self.noted(waited).is_err() {
+                return false;
+            }
         }
-        waited
+        self.pending.queues[user as usize].events.remove(place);
+        self.pending.count -= 1;
+        self.chunks[chunk].events -= 1;
+        true
     }
+}
+
+/// Returns `true` if several blocks wait for the event at this place: they follow each other.
+fn is_shared(events: &VecDeque<AwaitedEvent>, place: usize) -> bool {
+    let event = |place: usize| events.get(place).map(|awaited| awaited.event);
+    let own = event(place);
+    own == event(place + 1) || place.checked_sub(1).is_some_and(|before| own == event(before))
 }

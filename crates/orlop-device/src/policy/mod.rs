@@ -81,7 +81,7 @@ pub struct Extensions {
     /// A request that two blocks fit which were freed while other streams may still use them takes the older
     /// one, and its stream waits for those on the device. Otherwise it gets other memory as long as the
     /// streams are not done, however far the host runs ahead. It needs `steal`. Not for memory of the host,
-    /// which cannot wait there.
+    /// which cannot wait there; and not for streams whose work waits for work that is submitted later.
     pub limit_run_ahead: bool,
     /// Take a free chunk of another stream, and make the request's stream wait for that one on the device.
     pub steal: bool,

@@ -1,7 +1,7 @@
 //! Streams: which uses of a block count.
 
 use super::{engine, on, torch};
-use crate::{DeviceAllocator, Engine, NullDevice, Policy};
+use crate::{DeviceAllocator, DeviceRequest, Engine, NullDevice, Policy};
 use orlop_alloc::{Allocator, Request};
 use orlop_core::{Device, StreamId};
 
@@ -127,6 +127,44 @@ fn the_host_runs_ahead_by_two_blocks() {
         assert_eq!(waits, 50 - blocks, "{}", engine.policy().name);
         engine.verify().unwrap();
     }
+}
+
+/// Of two blocks the older one is taken, whichever is smaller, and whichever stream uses it.
+#[test]
+fn the_older_block_is_taken() {
+    for (sizes, users) in [([22, 20], [2, 2]), ([20, 20], [3, 2]), ([20, 20], [2, 3])] {
+        let mut engine = engine(Policy::orlop(), 1000);
+        engine.backing().set_events_done(false);
+        let blocks = sizes.map(|size| engine.allocate(on(size, 1)).unwrap());
+        let oldest = engine.address(blocks[0]);
+        for (block, user) in blocks.into_iter().zip(users) {
+            engine.record_stream(block, StreamId::from_raw(user)).unwrap();
+            engine.free(block).unwrap();
+        }
+        let taken = engine.allocate(on(20, 1)).unwrap();
+        assert_eq!(engine.address(taken), oldest, "{sizes:?} {users:?}");
+        assert_eq!(engine.backing().waits(), 1);
+        engine.verify().unwrap();
+    }
+}
+
+/// Blocks of two streams that are used in turn, many of them, with no event complete.
+#[test]
+fn many_pending_blocks_are_searched_in_part() {
+    let mut engine = engine(Policy::orlop(), 4000);
+    engine.backing().set_events_done(false);
+    let small = |stream| DeviceRequest { bytes: 512, ..on(1, stream) };
+    let blocks: Vec<_> = (0..20_000).map(|_| engine.allocate(small(1)).unwrap()).collect();
+    for (block, user) in blocks.into_iter().zip([2, 3].into_iter().cycle()) {
+        engine.record_stream(block, StreamId::from_raw(user)).unwrap();
+        engine.free(block).unwrap();
+    }
+    let reserved = engine.stats().reserved_bytes.all.current;
+    for _ in 0..19_000 {
+        engine.allocate(small(1)).unwrap();
+    }
+    assert_eq!(engine.stats().reserved_bytes.all.current, reserved);
+    engine.verify().unwrap();
 }
 
 /// Where the device has no more memory, a stream waits for the last block, too. The host does not.
