@@ -3,6 +3,28 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The result of [`Recorder::drain`](super::Recorder::drain).
+///
+/// A recording of the global allocator sees its own memory, too, and does not count it as lost:
+///
+/// ```
+/// use orlop_alloc::bare::GlobalAllocator;
+/// use orlop_trace::history::History;
+/// use orlop_trace::recorder::Recorder;
+///
+/// #[global_allocator]
+/// static GLOBAL: GlobalAllocator = GlobalAllocator;
+///
+/// let folder = tempfile::tempdir()?;
+/// let path = folder.path().join("run.orlop");
+/// let recording = Recorder::builder().capacity(1 << 18).to_file(&path)?;
+/// assert!(GlobalAllocator::observe(recording.observer()));
+/// (0..1000).for_each(|bytes| drop(vec![0u8; bytes]));
+/// let report = recording.finish()?;
+/// assert!(report.events > 1000 && report.own > 0);
+/// assert_eq!(report.lost, 0);
+/// assert!(History::read(&path)?.warnings.is_empty());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct DrainReport {
