@@ -13,8 +13,8 @@
 //!   [slots](orlop_sync::thread_slot); threads beyond the thirty-second share some, each behind a lock.
 //!   Annotations, backtraces and region events are rare, and take a lock of the recorder.
 //! * **No recursion.** Blocks that the recorder itself allocates from an observed allocator are not recorded,
-//!   but counted ([`DrainReport::own`]). Regions that are reserved for them are recorded: other blocks will be
-//!   in them, too.
+//!   but counted ([`DrainReport::own`]). Regions that are reserved for them are recorded: other blocks will
+//!   be in them, too.
 //!
 //! The events of threads are merged by their time stamps: the processor's counter if it is synchronized
 //! between processors (see [`EventClock`]), else the system's clock. A free is stamped before the block can
