@@ -142,7 +142,7 @@ fn print_one(
 ) -> Result<(), Failures> {
     let mut written = String::new();
     if let Some(path) = &arguments.output {
-        written += &match path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("csv")) {
+        written += &match arguments.writes_csv() {
             true => write_solution(path, &arguments.file, answer.best())?,
             false => write_plan(path, &arguments.file, &answer.entry, file)?,
         };
@@ -162,8 +162,8 @@ fn print_several(
     answers: Vec<Answer>,
     file: Option<&OnnxFile>,
 ) -> Result<(), Failures> {
-    if arguments.report.is_some() {
-        refuse("--report is for one plan: give one number for each name");
+    if arguments.report.is_some() || arguments.writes_csv() {
+        refuse("--report is for one plan, and so is a CSV file: give one number for each name");
     }
     let peak = answers.iter().map(|answer| answer.entry.plan.peak).max().unwrap_or(0);
     let mut rows = table::new([""], ["peak", "bound", "verdict", "of the largest"]);

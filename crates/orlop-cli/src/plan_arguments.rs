@@ -2,7 +2,7 @@
 
 use clap::{Args, ValueEnum};
 use std::ops::RangeInclusive;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 #[derive(Debug, Args)]
@@ -84,6 +84,12 @@ impl PlanArguments {
     pub(crate) fn is_for_model(&self) -> bool {
         let names = [!self.inputs.is_empty(), !self.bindings.is_empty(), !self.values.is_empty()];
         names.contains(&true) || !self.bounds.is_empty() || self.order != NodeOrder::Given
+    }
+
+    /// Returns `true` if the plan is written as CSV.
+    pub(crate) fn writes_csv(&self) -> bool {
+        let extension = self.output.as_deref().and_then(Path::extension);
+        extension.is_some_and(|extension| extension.eq_ignore_ascii_case("csv"))
     }
 }
 

@@ -73,12 +73,12 @@ pub(crate) fn first_fit(
         if normal.is_fixed(number) {
             continue;
         }
-        collect_placed(normal, live, number, |other| placement.offsets[other], &mut placed);
+        let neighbors = collect_placed(normal, live, number, |other| placement.offsets[other], &mut placed);
         let span = &normal.spans[number];
         let offset = find_hole(span, &placed, u64::MAX, fit)?;
         placement.offsets[number] = offset;
         placement.height = placement.height.max(offset + span.size);
-        unchecked += 1 + placed.len();
+        unchecked += 1 + neighbors;
         if placement.height > limit || (unchecked >= Stop::INTERVAL && stop.is_due()) {
             return None;
         }
@@ -87,16 +87,19 @@ pub(crate) fn first_fit(
     Some(placement)
 }
 
-/// Collects the space of the placed neighbours of a span, in order of offset.
+/// Collects the space of the placed neighbours of a span, in order of offset. Returns the number of all its
+/// neighbours.
 pub(crate) fn collect_placed(
     normal: &Normal,
     live: &LiveIndex,
     number: usize,
     offset_of: impl Fn(usize) -> u64,
     placed: &mut Vec<PlacedInterval>,
-) {
+) -> usize {
     placed.clear();
+    let mut neighbors = 0;
     for other in live.neighbors(normal, number) {
+        neighbors += 1;
         let offset = offset_of(other);
         if offset != UNPLACED {
             let end = normal.rounded_up(offset + normal.spans[other].size);
@@ -105,4 +108,5 @@ pub(crate) fn collect_placed(
         }
     }
     placed.sort_unstable_by_key(|other| (other.offset, other.span));
+    neighbors
 }

@@ -180,6 +180,23 @@ impl Normal {
         Placement { height: ends.max().unwrap_or(0), offsets }
     }
 
+    /// Returns a plan with all spans that may move above each other, and above what is fixed: there is room,
+    /// and it takes no search.
+    pub(crate) fn stacked(&self) -> Placement {
+        let fixed = self.spans.iter().zip(&self.fixed).filter(|(_, offset)| **offset != UNPLACED);
+        let mut top = fixed.map(|(span, offset)| offset + span.size).max().unwrap_or(0);
+        let place = |(number, span): (usize, &SectionSpan)| {
+            if self.is_fixed(number) {
+                return self.fixed[number];
+            }
+            let offset = span.offset_from(top);
+            top = offset + span.size;
+            offset
+        };
+        let offsets = self.spans.iter().enumerate().map(place).collect();
+        self.placed(offsets)
+    }
+
     /// Returns the height that a plan has at least with a span at an offset.
     pub(crate) fn end(&self, span: &SectionSpan, offset: u64) -> u64 {
         if span.index < self.reserved_from { offset + span.size } else { 0 }

@@ -111,11 +111,12 @@ impl Plan {
     /// Creates a plan from one in normal form.
     pub(crate) fn of_normal(problem: &Problem, normal: &Normal, placement: &Placement, bound: u64) -> Self {
         let mut offsets = normal.offsets(placement, problem.len());
-        for (&part, &(whole, offset)) in &problem.constraints.parts {
-            offsets[part] = offsets[whole] + offset;
-        }
+        // First: a buffer without bytes, which the normal form does not have, may have parts.
         for (&index, &offset) in &problem.constraints.fixed {
             offsets[index] = offset;
+        }
+        for (&part, &(whole, offset)) in &problem.constraints.parts {
+            offsets[part] = offsets[whole] + offset;
         }
         Self::of_planner(offsets, placement.height, bound)
     }

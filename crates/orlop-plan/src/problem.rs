@@ -103,6 +103,8 @@ pub struct ProblemBuilder {
     pub(crate) problem: Problem,
     /// The sum of the aligned sizes of all buffers.
     pub(crate) total: u64,
+    /// That of the fixed ones.
+    pub(crate) fixed_total: u64,
 }
 
 impl ProblemBuilder {

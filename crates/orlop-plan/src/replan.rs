@@ -3,8 +3,8 @@
 use crate::constraint::FlatProblem;
 use crate::first_fit::{UNPLACED, collect_placed, find_hole};
 use crate::live::LiveIndex;
-use crate::normal::{Normal, SectionSpan};
-use crate::planner::Fit;
+use crate::normal::{Normal, Placement, SectionSpan};
+use crate::planner::{Fit, Stop};
 use crate::{Plan, Problem};
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -31,7 +31,35 @@ use std::collections::BTreeMap;
 #[must_use]
 pub fn replan(problem: &Problem, offsets: &[Option<u64>]) -> Plan {
     let (normal, bound) = FlatProblem::restricted(problem).normal(problem);
-    let live = LiveIndex::new(&normal);
+    let mut effort = Effort { visits: usize::MAX, stop: Stop::NEVER };
+    let placement = replace(&normal, offsets, &mut effort).unwrap_or_else(|| normal.stacked());
+    Plan::of_normal(problem, &normal, &placement, bound)
+}
+
+/// How much [`replace`] may do.
+#[derive(Debug)]
+pub(crate) struct Effort<'a> {
+    /// The number of visits of spans that are live with another one.
+    pub(crate) visits: usize,
+    pub(crate) stop: Stop<'a>,
+}
+
+impl Effort<'_> {
+    /// Counts visits. `None` if there were too many, or if it is time to stop.
+    fn spend(&mut self, visits: usize) -> Option<()> {
+        self.visits = self.visits.checked_sub(visits)?;
+        (!self.stop.is_due()).then_some(())
+    }
+}
+
+/// Places spans as [`replan`] does, with the offsets by buffer. `None` if that takes more than the effort.
+pub(crate) fn replace(
+    normal: &Normal,
+    offsets: &[Option<u64>],
+    effort: &mut Effort<'_>,
+) -> Option<Placement> {
+    effort.spend(0)?;
+    let live = LiveIndex::new(normal);
     let known = |number: usize| offsets.get(normal.spans[number].index as usize).copied().flatten();
     // Whatever is kept, all buffers fit above it.
     let space = |span: &SectionSpan| span.offset_from(1).saturating_add(normal.rounded(span));
@@ -48,20 +76,19 @@ pub fn replan(problem: &Problem, offsets: &[Option<u64>]) -> Plan {
             *kept = offset.unwrap_or(UNPLACED);
         }
     }
-    if !are_apart(&normal, &kept) {
-        drop_overlapping(&normal, &live, &mut kept);
+    if !are_apart(normal, &kept) {
+        drop_overlapping(normal, &live, &mut kept, effort)?;
     }
     let unplaced = (0..).zip(&kept).filter(|(_, offset)| **offset == UNPLACED);
     let mut later: Vec<u32> = unplaced.map(|(number, _)| number).collect();
     later.sort_by_key(|&number| (Reverse(normal.spans[number as usize].size), number));
     let mut placed = Vec::new();
     for number in later {
-        collect_placed(&normal, &live, number as usize, |other| kept[other], &mut placed);
+        effort.spend(collect_placed(normal, &live, number as usize, |other| kept[other], &mut placed))?;
         let hole = find_hole(&normal.spans[number as usize], &placed, u64::MAX, Fit::Tightest);
         kept[number as usize] = hole.unwrap_or(0);
     }
-    let placement = normal.placed(kept);
-    Plan::of_normal(problem, &normal, &placement, bound)
+    Some(normal.placed(kept))
 }
 
 /// Returns `true` if no two placed spans share bytes while both are live.
@@ -86,8 +113,13 @@ fn are_apart(normal: &Normal, offsets: &[u64]) -> bool {
 }
 
 /// Takes out spans that share bytes with another one that is live with them: of both, that of the higher
-/// index in the problem.
-fn drop_overlapping(normal: &Normal, live: &LiveIndex, offsets: &mut [u64]) {
+/// index in the problem. `None` if that takes more than the effort.
+fn drop_overlapping(
+    normal: &Normal,
+    live: &LiveIndex,
+    offsets: &mut [u64],
+    effort: &mut Effort<'_>,
+) -> Option<()> {
     let mut order: Vec<usize> = (0..normal.spans.len()).collect();
     order.sort_unstable_by_key(|&number| (!normal.is_fixed(number), normal.spans[number].index));
     let wanted = offsets.to_vec();
@@ -95,13 +127,14 @@ fn drop_overlapping(normal: &Normal, live: &LiveIndex, offsets: &mut [u64]) {
     let mut placed = Vec::new();
     for number in order.into_iter().filter(|&number| wanted[number] != UNPLACED) {
         let (offset, span) = (wanted[number], &normal.spans[number]);
-        collect_placed(normal, live, number, |other| offsets[other], &mut placed);
+        effort.spend(collect_placed(normal, live, number, |other| offsets[other], &mut placed))?;
         let end = offset + span.size;
         let is_free = || placed.iter().all(|other| other.offset >= end || offset >= other.end);
         if normal.is_fixed(number) || is_free() {
             offsets[number] = offset;
         }
     }
+    Some(())
 }
 
 #[cfg(test)]

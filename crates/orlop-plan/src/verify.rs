@@ -1,9 +1,8 @@
 //! The check of plans, independent of the planners.
 //!
-//! A sweep over time keeps the live buffers by offset. A buffer that starts is compared with its two
-//! neighbours there: if it overlaps neither, it overlaps none. A buffer with parts is divided, at the times
-//! at which one of them starts or ends, into what all of them together have. Only the types are shared with
-//! the planners.
+//! A sweep over time keeps the bytes that are in use, by offset. A buffer that starts is compared with those
+//! between its offset and its end. Bytes that a buffer and its parts have in common are counted. Only the
+//! types are shared with the planners.
 
 use crate::buffer::alignment_bytes;
 use crate::{Plan, PlanError, Problem};
@@ -13,7 +12,7 @@ use std::ops::Range;
 /// Checks a plan: it has one offset for each buffer, a multiple of its alignment; no two buffers share a byte
 /// while both are live, but parts of one buffer; the height is the end of the highest buffer, and not below
 /// the bound. Fixed buffers and parts are where they have to be, and no buffer is in a reserved range. Takes
-/// O(n log n) time, and O(k² log k) for a buffer with k parts.
+/// O(n log n) time, and up to O(k²) for a buffer with k parts that contain each other.
 ///
 /// ```
 /// use orlop_plan::{Buffer, Plan, PlanError, Problem, verify};
@@ -56,7 +55,7 @@ pub fn verify(problem: &Problem, plan: &Plan) -> Result<(), PlanError> {
     if height != highest_end {
         return Err(PlanError::Height { height, highest_end });
     }
-    check_overlaps(problem, &used_bytes(problem, plan))?;
+    check_overlaps(problem, plan)?;
     // Last: a plan below the bound usually has overlaps, which say more.
     if plan.lower_bound() > height {
         return Err(PlanError::Bound { lower_bound: plan.lower_bound(), height });
@@ -89,76 +88,94 @@ fn check_place(problem: &Problem, plan: &Plan, index: usize) -> Result<(), PlanE
     }
 }
 
-/// Bytes that a buffer, or one of its parts, has for a time.
+/// Bytes that members of a group have at a time: a buffer and its parts.
 struct UsedBytes {
-    index: usize,
-    time: Range<u64>,
-    bytes: Range<u64>,
+    end: u64,
+    /// The buffer that is no part.
+    group: usize,
+    /// The number of live members that have all of these bytes. The others have none of them.
+    members: usize,
 }
 
-/// Returns the bytes of all buffers. Those of a buffer with its parts do not overlap.
-fn used_bytes(problem: &Problem, plan: &Plan) -> Vec<UsedBytes> {
-    let of_buffer = |index: usize| {
-        let (buffer, offset) = (&problem.buffers()[index], plan.offsets()[index]);
-        UsedBytes { index, time: buffer.start..buffer.end, bytes: offset..offset + buffer.size }
-    };
-    let mut groups: BTreeMap<usize, Vec<UsedBytes>> = BTreeMap::new();
-    for index in 0..problem.len() {
-        if let Some((whole, _)) = problem.part_of(index) {
-            groups.entry(whole).or_insert_with(|| vec![of_buffer(whole)]).push(of_buffer(index));
-        }
-    }
-    let alone = (0..problem.len()).filter(|index| {
-        problem.buffers()[*index].size > 0 && problem.part_of(*index).is_none() && !groups.contains_key(index)
-    });
-    let mut used: Vec<UsedBytes> = alone.map(of_buffer).collect();
-    for mut members in groups.into_values() {
-        let mut times: Vec<u64> = members.iter().flat_map(|it| [it.time.start, it.time.end]).collect();
-        times.sort_unstable();
-        times.dedup();
-        members.sort_unstable_by_key(|member| member.bytes.start);
-        for time in times.windows(2).map(|pair| pair[0]..pair[1]) {
-            let mut end = 0;
-            let live = |member: &&UsedBytes| member.time.start <= time.start && time.end <= member.time.end;
-            for member in members.iter().filter(live).filter(|member| !member.bytes.is_empty()) {
-                let bytes = member.bytes.start.max(end)..member.bytes.end;
-                if !bytes.is_empty() {
-                    end = bytes.end;
-                    used.push(UsedBytes { index: member.index, time: time.clone(), bytes });
-                }
-            }
-        }
-    }
-    used
-}
-
-/// Checks that no bytes are used twice at the same time.
-fn check_overlaps(problem: &Problem, used: &[UsedBytes]) -> Result<(), PlanError> {
-    let mut events = Vec::with_capacity(2 * used.len());
-    for (number, used) in used.iter().enumerate() {
+/// Checks that no two groups use the same bytes at the same time.
+fn check_overlaps(problem: &Problem, plan: &Plan) -> Result<(), PlanError> {
+    let mut events = Vec::with_capacity(2 * problem.len());
+    for (index, buffer) in problem.buffers().iter().enumerate().filter(|(_, buffer)| buffer.size > 0) {
         // At the same time, ends come before starts.
-        events.push((used.time.end, false, number));
-        events.push((used.time.start, true, number));
+        events.push((buffer.end, false, index));
+        events.push((buffer.start, true, index));
     }
     events.sort_unstable();
-    let mut live: BTreeMap<u64, usize> = BTreeMap::new();
-    for (time, starts, number) in events {
-        let Range { start: offset, end } = used[number].bytes;
+    let mut used: BTreeMap<u64, UsedBytes> = BTreeMap::new();
+    for (time, starts, index) in events {
+        let (group, bytes) = (group_of(problem, index), bytes_of(problem, plan, index));
         if !starts {
-            live.remove(&offset);
+            let ended = used.range_mut(bytes).filter_map(|(&start, piece)| {
+                piece.members -= 1;
+                (piece.members == 0).then_some(start)
+            });
+            for start in ended.collect::<Vec<_>>() {
+                used.remove(&start);
+            }
             continue;
         }
-        let below = live.range(..=offset).next_back().filter(|&(_, &other)| used[other].bytes.end > offset);
-        let above = || live.range(offset..).next().filter(|&(&other, _)| other < end);
-        if let Some((&other_offset, &other)) = below.or_else(above) {
-            let (from, to) = (offset.max(other_offset), end.min(used[other].bytes.end));
-            let (first, second) = (used[other].index, used[number].index);
-            let (first, second) = (problem.buffer_ref(first), problem.buffer_ref(second));
-            return Err(PlanError::Overlap { first, second, time, from, to });
+        for border in [bytes.start, bytes.end] {
+            divide(&mut used, border);
         }
-        live.insert(offset, number);
+        let mut free = Vec::new();
+        let mut end = bytes.start;
+        for (&start, piece) in used.range_mut(bytes.clone()) {
+            if piece.group != group {
+                return Err(overlap(problem, plan, time, (piece.group, start), index));
+            }
+            piece.members += 1;
+            free.push(end..start);
+            end = piece.end;
+        }
+        free.push(end..bytes.end);
+        for Range { start, end } in free.into_iter().filter(|free| !free.is_empty()) {
+            used.insert(start, UsedBytes { end, group, members: 1 });
+        }
     }
     Ok(())
+}
+
+fn group_of(problem: &Problem, index: usize) -> usize {
+    problem.part_of(index).map_or(index, |(whole, _)| whole)
+}
+
+fn bytes_of(problem: &Problem, plan: &Plan, index: usize) -> Range<u64> {
+    let offset = plan.offsets()[index];
+    offset..offset + problem.buffers()[index].size
+}
+
+/// Divides the piece around a border, if there is one.
+fn divide(used: &mut BTreeMap<u64, UsedBytes>, border: u64) {
+    if let Some((_, piece)) = used.range_mut(..border).next_back().filter(|(_, piece)| piece.end > border) {
+        let above = UsedBytes { ..*piece };
+        piece.end = border;
+        used.insert(border, above);
+    }
+}
+
+/// Returns the error about a buffer that starts where a byte is in use by another group.
+fn overlap(
+    problem: &Problem,
+    plan: &Plan,
+    time: u64,
+    (group, byte): (usize, u64),
+    second: usize,
+) -> PlanError {
+    let has_byte = |&index: &usize| {
+        let buffer = &problem.buffers()[index];
+        let is_live = (buffer.start..buffer.end).contains(&time);
+        is_live && group_of(problem, index) == group && bytes_of(problem, plan, index).contains(&byte)
+    };
+    let first = (0..problem.len()).find(has_byte).unwrap_or(group);
+    let (one, other) = (bytes_of(problem, plan, first), bytes_of(problem, plan, second));
+    let (from, to) = (one.start.max(other.start), one.end.min(other.end));
+    let (first, second) = (problem.buffer_ref(first), problem.buffer_ref(second));
+    PlanError::Overlap { first, second, time, from, to }
 }
 
 #[cfg(test)]
@@ -172,7 +189,7 @@ mod tests {
         verify(&problem, &Plan::new(&problem, offsets.to_vec()).unwrap())
     }
 
-    fn overlap(result: Result<(), PlanError>) -> Option<(usize, usize, u64, u64, u64)> {
+    fn found(result: Result<(), PlanError>) -> Option<(usize, usize, u64, u64, u64)> {
         match result {
             Ok(()) => None,
             Err(PlanError::Overlap { first, second, time, from, to }) => {
@@ -185,7 +202,7 @@ mod tests {
     #[test]
     fn neighbours_in_time_or_space_do_not_overlap() {
         let two = |one, other, offsets: [u64; 2]| {
-            overlap(check(&[Buffer::unaligned(one, 10), Buffer::unaligned(other, 10)], &offsets))
+            found(check(&[Buffer::unaligned(one, 10), Buffer::unaligned(other, 10)], &offsets))
         };
         assert_eq!(two(0..5, 5..9, [0, 0]), None);
         assert_eq!(two(5..9, 0..5, [0, 0]), None);
@@ -199,8 +216,8 @@ mod tests {
     #[test]
     fn a_large_buffer_over_small_ones_and_the_reverse() {
         let (small, large) = (Buffer::unaligned(0..9, 1), Buffer::unaligned(1..2, 100));
-        assert_eq!(overlap(check(&[small, small, large], &[7, 50, 0])), Some((0, 2, 1, 7, 8)));
-        assert_eq!(overlap(check(&[large, small], &[0, 50])), Some((1, 0, 1, 50, 51)));
+        assert_eq!(found(check(&[small, small, large], &[7, 50, 0])), Some((0, 2, 1, 7, 8)));
+        assert_eq!(found(check(&[large, small], &[0, 50])), Some((1, 0, 1, 50, 51)));
     }
 
     #[test]

@@ -107,6 +107,10 @@ fn several_plans_have_one_block() {
     let page = folder.path("plan.html");
     let refused = orlop(&["plan", &path, "--bind", "N=24000", "--bind", "batch_size=1,4", "--report", &page]);
     assert!(complaint(&refused, 2).contains("--report is for one plan"));
+    let csv = folder.path("plans.csv");
+    let refused = orlop(&["plan", &path, "--bind", "N=24000", "--bind", "batch_size=1,4", "-o", &csv]);
+    assert!(complaint(&refused, 2).contains("so is a CSV file"));
+    assert!(!std::path::Path::new(&csv).exists());
 }
 
 #[test]

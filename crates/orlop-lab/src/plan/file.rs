@@ -208,7 +208,8 @@ impl PlanFile {
         Ok(builder.finish())
     }
 
-    /// Checks a bound that is not below the load.
+    /// Checks a bound that is not below the load. Around fixed offsets and reserved ranges no search proves
+    /// one: heuristics may refute it.
     fn check_bound(&self, problem: &Problem, plan: &Plan) -> Result<BoundCheck, PlanFileError> {
         if self.bound == plan.lower_bound() {
             return Ok(BoundCheck::Load);
@@ -216,7 +217,11 @@ impl PlanFile {
         if problem.len() > MAX_PROOF {
             return Ok(BoundCheck::Unchecked);
         }
-        let budget = SearchBudget::iterations(PROOF / problem.len().max(1) as u64);
+        let is_constrained = !self.reserved.is_empty() || self.buffers.iter().any(|buffer| buffer.fixed);
+        let budget = match is_constrained {
+            true => SearchBudget::HEURISTICS,
+            false => SearchBudget::iterations(PROOF / problem.len().max(1) as u64),
+        };
         let found = Planner::new().budget(budget).capacity(self.bound - 1).plan_from(problem, plan)?;
         if found.height() < self.bound {
             return Err(PlanFileError::BoundRefuted { bound: self.bound, height: found.height() });

@@ -109,9 +109,16 @@ impl Inference<'_> {
             false => Range::exactly(i64::MAX),
         };
         if let Some(&[bound]) = self.bindings.bounds.get(&*call.node.title).map(Vec::as_slice) {
-            trips.max = trips.max.min(i64::try_from(bound).unwrap_or(i64::MAX)).max(trips.min);
+            trips.max = trips.max.min(i64::try_from(bound).unwrap_or(i64::MAX));
         }
         let starts = call.fact(1).map_or(Some(true), truth);
+        let exceeds = Fault::Invalid("it has more iterations than its bound");
+        // Only a condition ends a loop before its count.
+        let has_to_end = trips.min > trips.max && starts == Some(true);
+        if has_to_end && !call.has(1) {
+            return Ok((Err(exceeds), None));
+        }
+        trips.min = trips.min.min(trips.max);
         match starts {
             Some(true) => {}
             Some(false) => trips = Range::exactly(0),
@@ -126,6 +133,9 @@ impl Inference<'_> {
             if run.trips.max > from && !self.cover(body, &state, from, &mut run)? {
                 return Ok((Err(Fault::Unknown), run.all));
             }
+        }
+        if has_to_end && run.goes_on {
+            return Ok((Err(exceeds), run.all));
         }
         let states = call.inputs.len().saturating_sub(2);
         let outputs = match run.ends {
@@ -273,6 +283,8 @@ struct LoopRun {
     trips: Range,
     /// Without a condition at its start, a loop may ignore the one that its body gives.
     has_condition: bool,
+    /// Whether all iterations so far are known to be followed by another one.
+    goes_on: bool,
     /// The state, wherever the loop may end.
     ends: Option<Vec<Fact>>,
     /// What holds in all iterations.
@@ -284,7 +296,7 @@ struct LoopRun {
 impl LoopRun {
     fn new(trips: Range, has_condition: bool, state: &[Fact]) -> Self {
         let ends = (trips.min == 0).then(|| state.to_vec());
-        Self { trips, has_condition, ends, all: None, collected: None }
+        Self { trips, has_condition, goes_on: true, ends, all: None, collected: None }
     }
 
     /// Notes an iteration. Returns whether another one follows, if that is known.
@@ -299,7 +311,9 @@ impl LoopRun {
             Some(others) => others.hull(&facts),
             None => facts,
         });
-        results.first().and_then(truth).filter(|&goes_on| goes_on || self.has_condition)
+        let goes_on = results.first().and_then(truth).filter(|&goes_on| goes_on || self.has_condition);
+        self.goes_on &= goes_on == Some(true);
+        goes_on
     }
 
     fn end_with(&mut self, state: &[Fact]) {

@@ -120,6 +120,40 @@ fn loops_are_followed() {
     assert_eq!(sizes(&given, "y"), [4, 64]);
 }
 
+/// A bound holds for loops that their condition ends, with the largest count, or without one.
+#[test]
+fn bounds_hold_for_loops_with_a_condition() {
+    let resolved = |count: Option<i64>, condition: &str, bound: u64| {
+        let mut graph = growing(Some(count.unwrap_or(0)));
+        let number = if count.is_some() { "count" } else { "" };
+        graph.node[0].input = [number, condition, "x"].map(str::to_owned).to_vec();
+        let body = graph.node[0].attribute[0].g.as_mut().expect("a body");
+        body.node[0] = node("Identity", &["again"], &["go_on"]);
+        graph.input.push(info("again", BOOL, vec![]));
+        OnnxReader::new().bound("grow", &[bound]).resolve(&file(graph))
+    };
+    for count in [None, Some(i64::MAX), Some(9)] {
+        let model = resolved(count, "again", 7).expect("a bound");
+        assert_eq!((sizes(&model, "y"), sizes(&model, "rows")), (vec![8, 64], vec![7, 1, 64]), "{count:?}");
+    }
+    assert_eq!(sizes(&resolved(Some(3), "again", 7).expect("a bound"), "y"), [4, 64]);
+    // Without a condition, or with one that always holds, a count is the number of iterations.
+    assert_eq!(sizes(&resolved(Some(3), "", 7).expect("a bound"), "y"), [4, 64]);
+    let mut always = growing(Some(9));
+    always.node[0].input[1] = "yes".to_owned();
+    always.initializer.push(TensorProto {
+        data_type: BOOL,
+        int32_data: vec![1],
+        dims: vec![],
+        ..integers("yes", &[])
+    });
+    let always = OnnxReader::new().bound("grow", &[7]).resolve(&file(always));
+    for result in [resolved(Some(9), "", 7), always] {
+        let error = result.expect_err("nine iterations");
+        assert!(matches!(&error, OnnxError::Contradiction { node, .. } if node == "grow"), "{error}");
+    }
+}
+
 /// A number that each iteration increases, in a loop with more iterations than are followed and whose end
 /// depends on data: it has no upper bound, and what is cut out of a table with it has.
 #[test]

@@ -13,7 +13,8 @@ impl ProblemBuilder {
     pub fn fix_all(&mut self, offsets: &[(usize, u64)]) -> Result<(), (usize, ProblemError)> {
         let mut events = Vec::with_capacity(2 * offsets.len());
         for (number, &(index, offset)) in offsets.iter().enumerate() {
-            self.fix_alone(index, offset).map_err(|error| (number, error))?;
+            let fixed = self.existing(index).and_then(|()| self.fix_alone(index, offset));
+            fixed.map_err(|error| (number, error))?;
             let buffer = self.problem.constraints.whole(&self.problem, index);
             if buffer.size > 0 {
                 // At the same time, ends come before starts.

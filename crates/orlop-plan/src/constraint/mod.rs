@@ -29,7 +29,7 @@ pub(crate) struct Constraints {
     pub(crate) parts: BTreeMap<usize, (usize, u64)>,
     /// By buffer with parts, its size with the lifetime and the alignment of all of them together.
     pub(crate) wholes: BTreeMap<usize, Buffer>,
-    /// The end of the highest fixed buffer or reserved range.
+    /// The end of the highest fixed buffer, with what its alignment adds, or reserved range.
     highest: u64,
 }
 
@@ -50,14 +50,15 @@ impl Constraints {
     }
 }
 
+/// Returns `true` if both ranges have a byte in common, which empty ones never have.
 fn overlap(one: &Range<u64>, other: &Range<u64>) -> bool {
-    one.start < other.end && other.start < one.end
+    one.start.max(other.start) < one.end.min(other.end)
 }
 
 /// Merges ranges that overlap or touch, and sorts them.
-pub(crate) fn merged(mut ranges: Vec<Range<u64>>) -> Vec<Range<u64>> {
+pub(crate) fn merged<T: Copy + Ord>(mut ranges: Vec<Range<T>>) -> Vec<Range<T>> {
     ranges.sort_unstable_by_key(|range| range.start);
-    let mut merged: Vec<Range<u64>> = Vec::with_capacity(ranges.len());
+    let mut merged: Vec<Range<T>> = Vec::with_capacity(ranges.len());
     for range in ranges.into_iter().filter(|range| !range.is_empty()) {
         match merged.last_mut().filter(|last| range.start <= last.end) {
             Some(last) => last.end = last.end.max(range.end),
@@ -119,15 +120,20 @@ impl ProblemBuilder {
         if !offset.is_multiple_of(alignment) {
             return Err(ProblemError::Misaligned { index, offset, alignment });
         }
-        let end = offset.checked_add(buffer.size).filter(|end| end.checked_add(self.total).is_some());
+        // Above what is fixed, there has to be room for the others.
+        let fixed_total = self.fixed_total + problem.buffers()[index].max_aligned_size().unwrap_or(0);
+        let end = buffer.max_aligned_size().and_then(|size| offset.checked_add(size));
+        let end = end.filter(|end| end.checked_add(self.total - fixed_total).is_some());
         let end = end.ok_or(ProblemError::TotalOverflow { index, size: buffer.size })?;
-        let bytes = offset..end;
-        if let Some(range) = constraints.reserved.iter().find(|range| overlap(range, &bytes)) {
+        let bytes = offset..offset + buffer.size;
+        let next = constraints.reserved.partition_point(|range| range.end <= bytes.start);
+        if let Some(range) = constraints.reserved.get(next).filter(|range| overlap(range, &bytes)) {
             return Err(ProblemError::Reserved { index, start: range.start, end: range.end });
         }
         let constraints = &mut self.problem.constraints;
         constraints.fixed.insert(index, offset);
         constraints.highest = constraints.highest.max(end);
+        self.fixed_total = fixed_total;
         Ok(())
     }
 
@@ -151,8 +157,13 @@ impl ProblemBuilder {
         let constraints = &mut self.problem.constraints;
         if !range.is_empty() {
             constraints.highest = constraints.highest.max(range.end);
-            constraints.reserved.push(range);
-            constraints.reserved = merged(std::mem::take(&mut constraints.reserved));
+            let reserved = &mut constraints.reserved;
+            let first = reserved.partition_point(|other| other.end < range.start);
+            let behind = reserved.partition_point(|other| other.start <= range.end);
+            let start = reserved[first..behind].first().map_or(range.start, |other| other.start);
+            let end = reserved[first..behind].last().map_or(range.end, |other| other.end);
+            let around = start.min(range.start)..end.max(range.end);
+            reserved.splice(first..behind, std::iter::once(around));
         }
         Ok(())
     }
@@ -221,7 +232,8 @@ impl ProblemBuilder {
     }
 
     /// Gives a buffer an offset in bytes from an earlier plan, which it need not get. A planner begins with
-    /// the plan that [`replan`](crate::replan) makes of all hints, and returns none that is higher.
+    /// the plan that [`replan`](crate::replan) makes of all hints, and returns none that is higher. If that
+    /// takes too long, or the planner is stopped, it begins without hints.
     ///
     /// # Errors
     ///

@@ -38,10 +38,6 @@ impl Problem {
     /// Those of `writer`; [`InvalidInput`](io::ErrorKind::InvalidInput) if the problem has reserved ranges or
     /// parts, which the format does not have.
     pub fn write_csv(&self, writer: impl Write) -> io::Result<()> {
-        if !self.reserved().is_empty() || !self.constraints.parts.is_empty() {
-            let text = "reserved ranges and parts of buffers cannot be written as CSV";
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
-        }
         write(self, None, writer)
     }
 }
@@ -52,13 +48,17 @@ impl Plan {
     ///
     /// # Errors
     ///
-    /// Those of `writer`. If the plan is of another problem, buffers without an offset are written with 0.
+    /// Those of [`Problem::write_csv`]. If the plan is of another problem, buffers without an offset are written with 0.
     pub fn write_csv(&self, problem: &Problem, writer: impl Write) -> io::Result<()> {
         write(problem, Some(self), writer)
     }
 }
 
 fn write(problem: &Problem, plan: Option<&Plan>, writer: impl Write) -> io::Result<()> {
+    if !problem.reserved().is_empty() || !problem.constraints.parts.is_empty() {
+        let text = "reserved ranges and parts of buffers cannot be written as CSV";
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
+    }
     let mut writer = io::BufWriter::new(writer);
     let aligned = problem.buffers().iter().any(|buffer| buffer.alignment > Alignment::ONE);
     let alignment = if aligned { ",alignment" } else { "" };
@@ -117,6 +117,14 @@ mod tests {
         let placed = placed.finish();
         assert_eq!(text(|out| placed.write_csv(out)), expected);
         assert_eq!(Problem::read_csv(expected.as_bytes()).unwrap(), placed);
+        let mut divided = ProblemBuilder::new();
+        let [part, whole] = [divided.push(one).unwrap(), divided.push(one).unwrap()];
+        divided.place_in(part, whole, 0).unwrap();
+        let divided = divided.finish();
+        let plan = Plan::new(&divided, vec![0, 0]).unwrap();
+        for result in [divided.write_csv(Vec::new()), plan.write_csv(&divided, Vec::new())] {
+            assert_eq!(result.unwrap_err().kind(), io::ErrorKind::InvalidInput);
+        }
         let plan = Plan::new(&problem, vec![256, 0]).unwrap();
         let expected = "id,lower,upper,size,alignment,offset\n\" a, \"\"b\"\" \",2,5,7,256,256\n,2,5,7,1,0\n";
         assert_eq!(text(|out| plan.write_csv(&problem, out)), expected);

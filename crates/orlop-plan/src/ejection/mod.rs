@@ -29,12 +29,14 @@ const ROUND: u64 = 1 << 24;
 /// The work of a round for each span, beside that of its jobs.
 const OVERHEAD: u64 = 16;
 
+/// The minimum work of a round: what it takes to begin and to end the attempts of a small problem.
+const MIN_ROUND: u64 = 1 << 14;
+
 /// The minimum work of a job in a round.
 const MIN_JOB: u64 = 1 << 17;
 
 /// The number of spans up to which several capacities are tried at a time. With more, there are enough
-/// regions
-/// for all threads.
+/// regions for all threads.
 const MAX_SPANS: usize = 1 << 15;
 
 /// The state of the search.
@@ -42,6 +44,8 @@ const MAX_SPANS: usize = 1 << 15;
 pub(crate) struct EjectionSearch<'a> {
     data: RepackData<'a>,
     attempts: Vec<Attempt<'a>>,
+    /// The work of the jobs of the last round: it says whether other threads are worth their start.
+    last_work: u64,
 }
 
 impl<'a> EjectionSearch<'a> {
@@ -57,7 +61,7 @@ impl<'a> EjectionSearch<'a> {
         let data = RepackData::new(normal, live, keys);
         let width = if normal.spans.len() > MAX_SPANS { 1 } else { width.max(1) };
         let attempts = (0..width).map(|index| Attempt::new(index, random.next_u64())).collect();
-        Self { data, attempts }
+        Self { data, attempts, last_work: u64::MAX }
     }
 
     /// Continues the search for one round.
@@ -70,10 +74,12 @@ impl<'a> EjectionSearch<'a> {
         let work = budget.share(work, jobs.len());
         let stop = budget.stop();
         let data = &self.data;
-        let done = rounds::run(budget.threads(), jobs, |repack| repack.run(data, work, &stop), |_| false);
+        let threads = if self.last_work < MIN_JOB { 1 } else { budget.threads() };
+        let done = rounds::run(threads, jobs, |repack| repack.run(data, work, &stop), |_| false);
+        self.last_work = done.into_iter().flatten().sum();
         // Attempts have a cost of their own: one may find nothing that it can move.
-        let attempts = OVERHEAD * self.data.normal.spans.len() as u64;
-        budget.spend(attempts.saturating_add(done.into_iter().flatten().sum()));
+        let attempts = (OVERHEAD * self.data.normal.spans.len() as u64).max(MIN_ROUND);
+        budget.spend(attempts.saturating_add(self.last_work));
         for attempt in &mut self.attempts {
             attempt.finish(&self.data, best);
         }

@@ -24,8 +24,9 @@ use crate::capacity::{CapacitySearch, Neighbors};
 use crate::chain;
 use crate::constraint::FlatProblem;
 use crate::ejection::EjectionSearch;
-use crate::normal::Placement;
-use crate::{Plan, PlanError, Problem, replan, verify};
+use crate::normal::{Normal, Placement};
+use crate::replan::{Effort, replace};
+use crate::{Plan, PlanError, Problem, verify};
 use orlop_core::SplitMix64;
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -44,6 +45,9 @@ const EJECTIONS: usize = 2;
 
 /// The number of packings without free bytes that are tried in a round.
 const PACKINGS: usize = 2;
+
+/// The number of visits of spans after which the plan with the hints takes too long.
+const MAX_VISITS: usize = 1 << 24;
 
 /// The planner with its settings.
 ///
@@ -161,23 +165,21 @@ impl Planner {
         start: Option<&Plan>,
         observe: impl FnMut(&SearchProgress) -> ControlFlow<()>,
     ) -> Plan {
-        let hinted = problem.hints.keys().next_back().map(|&last| {
-            let offsets: Vec<Option<u64>> = (0..=last).map(|index| problem.hint(index)).collect();
-            replan(problem, &offsets)
-        });
-        let start = start.or(hinted.as_ref());
         let flat = FlatProblem::restricted(problem);
         let (normal, bound) = flat.normal(problem);
         let proven = (!flat.is_exact).then_some(bound);
         let threads = self.threads.unwrap_or_else(default_threads);
         let size = (HEURISTICS.len(), normal.spans.len());
         let budget = RemainingBudget::new(self.budget, size, threads, self.cancelled.as_deref());
-        let best = start.map(|start| normal.placement(start.offsets()));
+        let best = match start {
+            Some(start) => Some(normal.placement(start.offsets())),
+            None => hinted(problem, &normal, budget.stop()),
+        };
         let shared = Shared::new(&normal, Keys::new(&flat.problem, &normal));
         let mut search = PlanSearch {
             shared: &shared,
+            has_plan: best.is_some(),
             best: best.unwrap_or(Placement { height: u64::MAX, offsets: Vec::new() }),
-            has_plan: start.is_some(),
             lower_bound: normal.lower_bound,
             proven,
             capacity: self.capacity,
@@ -190,6 +192,13 @@ impl Planner {
         let lower_bound = search.proven_bound();
         Plan::of_normal(problem, &normal, &search.best, lower_bound)
     }
+}
+
+/// Returns the plan with the hints of a problem, if it has some, and if the plan does not take too long.
+fn hinted(problem: &Problem, normal: &Normal, stop: Stop<'_>) -> Option<Placement> {
+    let &last = problem.hints.keys().next_back()?;
+    let offsets: Vec<Option<u64>> = (0..=last).map(|index| problem.hint(index)).collect();
+    replace(normal, &offsets, &mut Effort { visits: MAX_VISITS, stop })
 }
 
 /// The state of a search, while it runs.
@@ -244,7 +253,9 @@ impl<F: FnMut(&SearchProgress) -> ControlFlow<()>> PlanSearch<'_, F> {
             if self.has_plan && (taken == 0 || self.is_over() || self.budget.is_out_of_time()) {
                 break;
             }
-            let stop = if self.has_plan { self.budget.stop() } else { Stop::NEVER };
+            // Around fixed offsets, the first plan may take the square of the number of buffers.
+            let has_fallback = self.has_plan || !shared.normal.fixed.is_empty();
+            let stop = if has_fallback { self.budget.stop() } else { Stop::NEVER };
             let limit = if self.has_plan { self.best.height - 1 } else { u64::MAX };
             let place = |heuristic: &Heuristic| heuristic.place(shared, limit, &stop);
             let is_final =
@@ -255,6 +266,10 @@ impl<F: FnMut(&SearchProgress) -> ControlFlow<()>> PlanSearch<'_, F> {
                     self.best = placement;
                     self.has_plan = true;
                 }
+            }
+            if !self.has_plan {
+                self.best = shared.normal.stacked();
+                self.has_plan = true;
             }
             self.report(bound);
         }

@@ -269,3 +269,54 @@ fn contradictions_are_refused() {
     builder.fix(4, 256).unwrap();
     verify(&builder.clone().finish(), &Planner::new().plan(&builder.finish())).unwrap();
 }
+
+#[test]
+fn many_offsets_of_buffers_that_do_not_exist_are_refused() {
+    let mut builder = ProblemBuilder::new();
+    builder.push(Buffer::unaligned(0..1, 4)).unwrap();
+    assert_eq!(builder.fix_all(&[(0, 8), (1, 0)]), Err((1, ProblemError::NoBuffer { index: 1 })));
+}
+
+/// A buffer without bytes may be anywhere, and so may its parts.
+#[test]
+fn fixed_buffers_without_bytes_have_their_parts() {
+    let mut builder = ProblemBuilder::new();
+    for size in [0, 0, 100] {
+        builder.push(Buffer::unaligned(0..2, size)).unwrap();
+    }
+    builder.place_in(1, 0, 0).unwrap();
+    builder.reserve(200..300).unwrap();
+    let mut at_once = builder.clone();
+    at_once.fix_all(&[(2, 0), (0, 64)]).unwrap();
+    builder.fix(2, 0).unwrap();
+    builder.fix(0, 64).unwrap();
+    let problem = builder.clone().finish();
+    assert_eq!(problem, at_once.finish());
+    for plan in plans(&problem) {
+        verify(&problem, &plan).unwrap();
+        assert_eq!(plan.offsets(), [64, 64, 0]);
+    }
+    let empty = builder.push(Buffer::unaligned(0..1, 0)).unwrap();
+    builder.fix(empty, 250).unwrap();
+    let problem = builder.finish();
+    verify(&problem, &Planner::new().plan(&problem)).unwrap();
+}
+
+/// The height between what is fixed is above the bound, and no round lowers it.
+#[test]
+fn rounds_that_move_nothing_use_up_a_budget() {
+    let mut builder = ProblemBuilder::new();
+    for size in [100, 60, 50] {
+        builder.push(Buffer::unaligned(0..2, size)).unwrap();
+    }
+    builder.fix(0, 50).unwrap();
+    builder.reserve(160..200).unwrap();
+    let problem = builder.finish();
+    let mut rounds = 0;
+    let plan = Planner::new().threads(2).budget(SearchBudget::short(4)).plan_with(&problem, |_| {
+        rounds += 1;
+        std::ops::ControlFlow::Continue(())
+    });
+    assert_eq!((plan.height(), plan.lower_bound()), (260, 250));
+    assert!((2..1000).contains(&rounds), "{rounds}");
+}

@@ -2,7 +2,9 @@
 
 use crate::buffer;
 use orlop_plan::csv::MAX_LINE;
-use orlop_plan::{Buffer, CsvError, Planner, Problem, ProblemBuilder, ProblemError, SearchBudget, verify};
+use orlop_plan::{
+    Buffer, CsvError, Plan, Planner, Problem, ProblemBuilder, ProblemError, SearchBudget, verify,
+};
 use proptest::prelude::*;
 use std::io::Read;
 
@@ -92,4 +94,46 @@ fn a_search_that_can_move_nothing_ends() {
     let plan = Planner::new().budget(SearchBudget::iterations(100)).plan(&problem);
     verify(&problem, &plan).unwrap();
     assert!(plan.height() > problem.lower_bound());
+}
+
+/// What is fixed needs no room above itself.
+#[test]
+fn solutions_of_more_than_half_of_the_address_space_are_read() {
+    let problem = Problem::new([Buffer::unaligned(0..1, (1 << 63) + 1)]).unwrap();
+    let mut text = Vec::new();
+    Planner::new().plan(&problem).write_csv(&problem, &mut text).unwrap();
+    let solution = Problem::read_csv(&text[..]).unwrap();
+    assert_eq!(solution.fixed_offset(0), Some(0));
+    verify(&solution, &Planner::new().plan(&solution)).unwrap();
+    let aligned = format!("lower,upper,size,alignment,offset\n0,1,{},256,0\n", u64::MAX - 256);
+    plan(aligned.as_bytes());
+    let above = format!("lower,upper,size,offset\n0,1,{0},1\n0,1,{0},\n", 1_u64 << 62);
+    plan(above.as_bytes());
+    let none = format!("lower,upper,size,offset\n0,1,2,{}\n0,1,2,\n", u64::MAX - 3);
+    let error = Problem::read_csv(none.as_bytes()).unwrap_err();
+    assert!(matches!(error, CsvError::Problem { error: ProblemError::TotalOverflow { .. }, .. }), "{error}");
+}
+
+/// Parts whose lifetimes are inside of each other, beside each other in space, and many reserved ranges.
+#[test]
+fn many_parts_and_reserved_ranges_are_planned() {
+    let mut builder = ProblemBuilder::new();
+    let count = 20_000;
+    let whole = builder.push(Buffer::unaligned(2 * count..2 * count + 1, 2 * count)).unwrap();
+    for number in 0..count {
+        let part = builder.push(Buffer::unaligned(number..4 * count - number, 1)).unwrap();
+        builder.place_in(part, whole, 2 * number).unwrap();
+    }
+    for number in (0..count).rev() {
+        builder.reserve(3 * number..3 * number + 1).unwrap();
+        builder.reserve(3 * number..3 * number + 1).unwrap();
+    }
+    let other = builder.push(Buffer::unaligned(0..4 * count, 1)).unwrap();
+    builder.fix(other, 1).unwrap();
+    let problem = builder.finish();
+    assert_eq!(problem.reserved().len(), usize::try_from(count).unwrap());
+    let offsets = |whole: u64| (0..count).map(|number| whole + 2 * number).collect::<Vec<_>>();
+    let at = 3 * count;
+    let plan = Plan::new(&problem, [vec![at], offsets(at), vec![1]].concat()).unwrap();
+    verify(&problem, &plan).unwrap();
 }

@@ -2,7 +2,8 @@
 
 use orlop_core::SplitMix64;
 use orlop_plan::{
-    Buffer, CapacityVerdict, Plan, PlanError, Planner, Problem, SearchBudget, Verdict, greedy_by_size, verify,
+    Buffer, CapacityVerdict, Plan, PlanError, Planner, Problem, ProblemBuilder, SearchBudget, Verdict,
+    greedy_by_size, verify,
 };
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -154,4 +155,33 @@ fn a_proof_goes_from_one_possible_height_to_the_next() {
         assert_eq!((plan.height(), plan.verdict()), (height, Verdict::Optimal));
         assert!(problem.lower_bound() < height);
     }
+}
+
+/// Planning one of these takes the square of their number where a hint or a fixed offset is taken up.
+fn live_together(constrain: impl FnOnce(&mut ProblemBuilder)) -> Problem {
+    let mut builder = ProblemBuilder::new();
+    for number in 0..50_000 {
+        builder.push(Buffer::unaligned(0..2, 1 + number % 7)).expect("sizes are small");
+    }
+    constrain(&mut builder);
+    builder.finish()
+}
+
+#[test]
+fn a_cancelled_planner_takes_up_no_hints() {
+    let planner = Planner::new().threads(1).cancel(Arc::new(AtomicBool::new(true)));
+    let plain = planner.plan(&live_together(|_| ()));
+    let hinted = live_together(|builder| builder.hint(0, 1 << 30).unwrap());
+    assert_eq!(planner.plan(&hinted), plain);
+}
+
+#[test]
+fn a_cancelled_planner_stacks_buffers_above_what_is_fixed() {
+    let planner = Planner::new().threads(1).cancel(Arc::new(AtomicBool::new(true)));
+    let problem = live_together(|builder| builder.fix(0, 1000).unwrap());
+    let plan = planner.plan(&problem);
+    verify(&problem, &plan).unwrap();
+    let total: u64 = problem.buffers().iter().map(|buffer| buffer.size).sum();
+    // First fit puts some of them below.
+    assert_eq!(plan.height(), 1000 + total);
 }
