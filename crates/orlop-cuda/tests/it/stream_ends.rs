@@ -127,7 +127,6 @@ fn streams_with_work_are_not_retired() {
 
 /// Several blocks wait for the one event of a stream that is gone while it works.
 #[test]
-#[ignore = "the engine forgets an event once for several blocks"]
 fn the_events_of_streams_that_end_are_used_again() {
     let torch = Policy::torch(&TorchConf::default());
     for policy in [Policy::orlop(), Policy::orlop_without_pages(), torch] {
@@ -148,8 +147,9 @@ fn the_events_of_streams_that_end_are_used_again() {
             // The device keeps up with the host.
             machine.advance(Duration::from_micros(100));
         }
-        let created = machine.calls("cuEventCreate");
-        assert!(created < 40, "{created} events");
+        // cudarc creates and destroys one for each fork of a stream.
+        let events = machine.counts().events;
+        assert!(events < 40, "{events} events");
         assert_eq!(machine.races(), []);
         allocator.verify().unwrap();
     }

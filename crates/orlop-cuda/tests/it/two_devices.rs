@@ -121,7 +121,6 @@ fn one_of_two_devices_is_lost() {
 
 /// Memory that the lost device may use stays pending; requests take what is free on other streams.
 #[test]
-#[ignore = "the engine does not skip them"]
 fn memory_that_stays_pending_hides_no_free_memory() {
     /// A page, of which nothing is left.
     const BYTES: usize = 32 << 20;
