@@ -1,13 +1,14 @@
 //! A program with orlop as its global allocator.
 #![cfg(not(loom))]
 
-use orlop_alloc::Tag;
 use orlop_alloc::bare::GlobalAllocator;
+use orlop_alloc::{Event, Observer, Tag};
 use orlop_core::MemoryKind;
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap};
-use std::sync::mpsc;
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::thread;
+use std::time::Duration;
 
 #[global_allocator]
 static GLOBAL: GlobalAllocator = GlobalAllocator;
@@ -98,6 +99,55 @@ fn a_scope_accounts_what_its_thread_allocates() {
     assert!(live(MemoryKind::Persistent) >= 100_000 && bytes[99_999] == 1);
     drop(bytes);
     assert_eq!(live(MemoryKind::Persistent), 0);
+}
+
+/// Keeps the sizes of blocks with a tag behind a lock. The other tests have no such blocks.
+struct TaggedSizes {
+    tag: Tag,
+    sizes: Mutex<Vec<usize>>,
+}
+
+impl TaggedSizes {
+    /// Returns a copy, which is allocated while the lock is held.
+    fn copy(&self) -> Vec<usize> {
+        self.sizes.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+impl Observer for TaggedSizes {
+    fn observe(&self, event: &Event<'_>) {
+        if let Event::Allocated { block, .. } = event
+            && block.tag == self.tag
+        {
+            self.sizes.lock().unwrap_or_else(PoisonError::into_inner).push(block.requested);
+        }
+    }
+}
+
+#[test]
+fn the_lock_of_an_observer_can_be_held_unobserved() {
+    let tag = Tag::new("observed");
+    let observer = Arc::new(TaggedSizes { tag, sizes: Mutex::default() });
+    assert!(GlobalAllocator::observe(Arc::clone(&observer) as Arc<dyn Observer>));
+    assert!(!GlobalAllocator::observe(Arc::clone(&observer) as Arc<dyn Observer>));
+    let (sender, receiver) = mpsc::channel();
+    // A thread of its own: a deadlock fails the test, and does not stop it.
+    thread::spawn(move || {
+        GlobalAllocator::scope(MemoryKind::Default, tag, || {
+            let observed = vec![1u8; 5000];
+            let copy = GlobalAllocator::unobserved(|| {
+                drop(observed);
+                observer.copy()
+            });
+            let after = GlobalAllocator::unobserved(|| observer.copy());
+            let nested = GlobalAllocator::unobserved(|| GlobalAllocator::unobserved(|| observer.copy()));
+            drop(vec![1u8; 7000]);
+            let last = GlobalAllocator::unobserved(|| observer.copy());
+            let _ = sender.send([copy, after, nested, last].map(|sizes| sizes.len()));
+        });
+    });
+    let counts = receiver.recv_timeout(Duration::from_secs(60)).expect("the observer waits for its own lock");
+    assert_eq!(counts, [1, 1, 1, 2]);
 }
 
 /// The provenance of a box ends with its value.

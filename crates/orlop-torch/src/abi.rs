@@ -30,7 +30,8 @@ pub struct PoolIdPair {
 ///
 /// # Safety
 ///
-/// `stream` is a stream of the device, and exists as long as blocks that it used.
+/// `stream` is a stream of the device. It exists until [`orlop_torch_retire_stream`] returned 0 for it, or
+/// else until the end of the process: work is recorded in it after its blocks were freed, too.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn orlop_torch_malloc(
     size: isize,
@@ -72,21 +73,25 @@ pub unsafe extern "C" fn orlop_torch_free(
 
 /// Allocates a segment of `size` bytes that PyTorch's own allocator divides; null if there is no memory,
 /// which PyTorch then reports.
+///
+/// # Safety
+///
+/// As [`orlop_torch_malloc`].
 #[unsafe(no_mangle)]
-pub extern "C" fn orlop_torch_segment_malloc(
+pub unsafe extern "C" fn orlop_torch_segment_malloc(
     size: isize,
     device: c_int,
-    _stream: *mut c_void,
+    stream: *mut c_void,
 ) -> *mut c_void {
     let Ok(bytes @ 1..) = usize::try_from(size) else { return ptr::null_mut() };
-    let allocated = guarded(|| {
-        let heap = process::heap(device)?;
-        heap.segments.allocate(&heap.device, &heap.allocator, bytes)
-    });
+    // SAFETY: guaranteed by the caller.
+    let allocated = guarded(|| unsafe { process::heap(device)?.allocate_segment(bytes, stream) });
     note(allocated).map_or(ptr::null_mut(), ptr::with_exposed_provenance_mut)
 }
 
-/// Frees a segment of [`orlop_torch_segment_malloc`], after all work of the device.
+/// Frees a segment of [`orlop_torch_segment_malloc`], after all work of the device; while a stream captures
+/// that is known to the allocator, after its capture. PyTorch names the stream of the request, which may be
+/// retired meanwhile.
 #[unsafe(no_mangle)]
 pub extern "C" fn orlop_torch_segment_free(
     segment: *mut c_void,
@@ -104,24 +109,43 @@ pub extern "C" fn orlop_torch_segment_free(
 
 /// Records that `stream` uses a block. PyTorch does not name the device.
 ///
+/// A failure throws as [`orlop_torch_malloc`] does: the block could be reused while the stream uses it. An
+/// unknown block is foreign memory, of which PyTorch records nothing either: [`orlop_torch_last_error`] only.
+///
 /// # Safety
 ///
 /// As [`orlop_torch_malloc`].
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn orlop_torch_record_stream(block: *mut c_void, stream: *mut c_void) {
+pub unsafe extern "C-unwind" fn orlop_torch_record_stream(block: *mut c_void, stream: *mut c_void) {
     if block.is_null() {
         return;
     }
-    note(guarded(|| {
+    let recorded = guarded(|| {
         for heap in process::open_heaps() {
             // SAFETY: guaranteed by the caller: a stream that uses a block is one of its device.
-            let recorded = unsafe { heap.record_stream(block.addr(), stream) }?;
-            if recorded {
+            if unsafe { heap.record_stream(block.addr(), stream) }? {
                 return Ok(());
             }
         }
         Err(TorchError::UnknownBlock(block.addr()))
-    }));
+    });
+    match recorded {
+        Err(TorchError::UnknownBlock(_)) => _ = note(recorded),
+        // SAFETY: nothing is left to be dropped.
+        Err(error) => _ = unsafe { fail(exception_of(error)) },
+        Ok(()) => {}
+    }
+}
+
+/// Waits for the work of `stream` and forgets it, so that it can be destroyed. Blocks that it used may be
+/// live. An unknown stream is ignored. The program gives the stream no work meanwhile.
+///
+/// Returns 0; or -1 if the stream captures or the device failed ([`orlop_torch_last_error`]): the stream must
+/// not be destroyed then.
+#[unsafe(no_mangle)]
+pub extern "C" fn orlop_torch_retire_stream(device: c_int, stream: *mut c_void) -> c_int {
+    let retired = guarded(|| process::heap(device)?.retire_stream(stream));
+    if note(retired).is_some() { 0 } else { -1 }
 }
 
 /// Returns the start of the block, and writes its bytes to `size`. A block is not a part of a larger one
@@ -204,8 +228,9 @@ pub extern "C" fn orlop_torch_reset_peaks(device: c_int) {
 
 /// Chooses the policy and a limit of reserved bytes, of which 0 is none.
 ///
-/// Policies are `orlop`, `orlop:hold_to_peak=N`, and `torch` with PyTorch's settings after a colon. Returns
-/// 0; or -1 if a setting is invalid or a device is in use: [`orlop_torch_last_error`].
+/// Policies are `orlop`, `orlop:hold_to_peak=N`, `orlop:streams=apart`, and `torch` with PyTorch's settings
+/// after a colon. Returns 0; or -1 if a setting is invalid, or a device is in use with other settings:
+/// [`orlop_torch_last_error`].
 ///
 /// # Safety
 ///
@@ -283,16 +308,21 @@ fn note<T>(result: Result<T, TorchError>) -> Option<T> {
 
 /// Keeps the text of the error of a request, and makes PyTorch's exception of it.
 fn exception_for(bytes: usize, device: c_int, error: TorchError) -> Option<CppException> {
-    let (class, text) = if error.is_out_of_memory() {
-        let size = ByteSize(bytes as u64);
-        let text = format!("CUDA out of memory. Tried to allocate {size} on GPU {device} by orlop. {error}");
-        (ExceptionClass::OutOfMemory, text)
-    } else {
-        (ExceptionClass::Error, format!("orlop: {error}"))
-    };
+    if !error.is_out_of_memory() {
+        return exception_of(error);
+    }
+    let size = ByteSize(bytes as u64);
+    let text = format!("CUDA out of memory. Tried to allocate {size} on GPU {device} by orlop. {error}");
+    process::keep_error(&text);
+    CppException::of_torch(ExceptionClass::OutOfMemory, &text)
+}
+
+/// Keeps the text of an error, and makes a `c10::Error` of it.
+fn exception_of(error: TorchError) -> Option<CppException> {
+    let text = format!("orlop: {error}");
     drop(error);
     process::keep_error(&text);
-    CppException::of_torch(class, &text)
+    CppException::of_torch(ExceptionClass::Error, &text)
 }
 
 /// Throws, or returns null where there is no C++.

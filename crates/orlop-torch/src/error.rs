@@ -24,11 +24,14 @@ pub(crate) enum TorchError {
     /// The process is a child of the one that used the device. CUDA cannot be used there.
     #[error("the process was forked from one that uses CUDA: start it by spawn or forkserver")]
     Forked,
-    /// Settings are given before the first request.
-    #[error("the allocator is in use: its settings are given before the first request")]
+    /// Other settings than those in use were given after the first request.
+    #[error("the allocator is in use with other settings: they are given before the first request")]
     InUse,
     /// The name of a policy is unknown.
-    #[error("no policy is named {0:?}: orlop, orlop:hold_to_peak=N, or torch with settings after a colon")]
+    #[error(
+        "no policy is named {0:?}: orlop, orlop:hold_to_peak=N, orlop:streams=apart, or torch with settings \
+         after a colon"
+    )]
     UnknownPolicy(Box<str>),
     /// The library panicked. It is a fault of the library; its state is whole.
     #[error("a fault of the allocator: {0}")]

@@ -143,6 +143,27 @@ impl DeviceHeap {
         before.saturating_sub(reserved())
     }
 
+    /// Forgets a stream, so that it can be destroyed.
+    pub(crate) fn retire_stream(&self, stream: *mut c_void) -> Result<(), TorchError> {
+        Ok(self.streams.retire(stream)?)
+    }
+
+    /// Allocates a segment for PyTorch's own allocator, and returns its address. Its stream is known from
+    /// then on: while that captures, nothing waits for the device.
+    ///
+    /// # Safety
+    ///
+    /// That of [`StreamIds::id`].
+    pub(crate) unsafe fn allocate_segment(
+        &self,
+        bytes: usize,
+        stream: *mut c_void,
+    ) -> Result<usize, TorchError> {
+        // SAFETY: guaranteed by the caller.
+        unsafe { self.stream(stream) }?;
+        self.segments.allocate(&self.device, &self.allocator, bytes)
+    }
+
     /// # Safety
     ///
     /// That of [`StreamIds::id`].

@@ -32,7 +32,7 @@ pub use self::abi::{
     PoolIdPair, orlop_torch_base_alloc, orlop_torch_begin_allocate_to_pool, orlop_torch_configure,
     orlop_torch_empty_cache, orlop_torch_end_allocate_to_pool, orlop_torch_free, orlop_torch_last_error,
     orlop_torch_malloc, orlop_torch_memory_fraction, orlop_torch_record_stream, orlop_torch_release_pool,
-    orlop_torch_report, orlop_torch_reset_peaks, orlop_torch_segment_free, orlop_torch_segment_malloc,
-    orlop_torch_stats, orlop_torch_trim,
+    orlop_torch_report, orlop_torch_reset_peaks, orlop_torch_retire_stream, orlop_torch_segment_free,
+    orlop_torch_segment_malloc, orlop_torch_stats, orlop_torch_trim,
 };
 pub use self::cpp::StdFunction;

@@ -5,6 +5,7 @@
 //! and no stream matters to it.
 
 use crate::error::TorchError;
+use crate::process;
 use orlop_alloc::{AllocatorRef, Block, Request};
 use orlop_cuda::{CudaDevice, CudaMemory};
 use orlop_device::DeviceAllocator;
@@ -48,13 +49,14 @@ impl Segments {
         Ok(())
     }
 
-    /// Frees segments whose work can be waited for.
+    /// Frees segments after all work of the device. If it cannot be waited for, they are freed later.
     pub(crate) fn flush(&self, device: &CudaDevice) {
         let unfinished = std::mem::take(&mut self.table().unfinished);
         if unfinished.is_empty() {
             return;
         }
-        if device.synchronize().is_err() {
+        if let Err(error) = device.synchronize() {
+            process::keep_error(&format!("segments wait for the end of the device's work: {error}"));
             self.table().unfinished.extend(unfinished);
         }
     }

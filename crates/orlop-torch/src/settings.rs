@@ -6,26 +6,22 @@ use orlop_device::{DeviceAllocator, DeviceBacking as _, DeviceConfig, Policy, To
 use std::sync::{Mutex, OnceLock, PoisonError};
 
 /// How a device's allocator is made.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct AllocatorSettings {
     policy: PolicyChoice,
     /// The maximum of reserved bytes.
     limit: Option<u64>,
 }
 
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default, PartialEq)]
 enum PolicyChoice {
+    #[default]
+    Orlop,
     /// orlop's policy, with another [`Extensions::hold_to_peak`](orlop_device::Extensions::hold_to_peak).
-    Orlop {
-        hold_to_peak: Option<u32>,
-    },
+    OrlopHeld(Option<u32>),
+    /// orlop's policy, without the extensions that wait for streams although the device has memory.
+    OrlopApart,
     Torch(Box<TorchConf>),
-}
-
-impl Default for PolicyChoice {
-    fn default() -> Self {
-        Self::Orlop { hold_to_peak: Policy::orlop().extensions.hold_to_peak }
-    }
 }
 
 static GIVEN: Mutex<Option<AllocatorSettings>> = Mutex::new(None);
@@ -36,14 +32,13 @@ impl AllocatorSettings {
     pub(crate) fn parse(policy: &str, limit: u64) -> Result<Self, TorchError> {
         let unknown = || TorchError::UnknownPolicy(policy.into());
         let policy = match policy.split_once(':').unwrap_or((policy, "")) {
-            ("orlop", "") => PolicyChoice::default(),
+            ("orlop", "") => PolicyChoice::Orlop,
+            ("orlop", "streams=apart") => PolicyChoice::OrlopApart,
+            ("orlop", "hold_to_peak=off") => PolicyChoice::OrlopHeld(None),
             ("orlop", setting) => {
-                let share = setting.strip_prefix("hold_to_peak=").ok_or_else(unknown)?;
-                let hold_to_peak = match share {
-                    "off" => None,
-                    share => Some(share.parse().ok().filter(|power| *power < 64).ok_or_else(unknown)?),
-                };
-                PolicyChoice::Orlop { hold_to_peak }
+                let share = setting.strip_prefix("hold_to_peak=").and_then(|share| share.parse().ok());
+                let share = share.filter(|&power| power < 64).ok_or_else(unknown)?;
+                PolicyChoice::OrlopHeld(Some(share))
             }
             ("torch", conf) => PolicyChoice::Torch(Box::new(conf.parse().map_err(|_| unknown())?)),
             _ => return Err(unknown()),
@@ -51,13 +46,16 @@ impl AllocatorSettings {
         Ok(Self { policy, limit: (limit > 0).then_some(limit) })
     }
 
-    /// Gives the settings of allocators that do not exist yet.
+    /// Gives the settings of allocators that do not exist yet. Those of existing ones can be given again.
     pub(crate) fn give(self) -> Result<(), TorchError> {
-        if FIXED.get().is_some() {
-            return Err(TorchError::InUse);
+        match FIXED.get() {
+            Some(fixed) if *fixed == self => Ok(()),
+            Some(_) => Err(TorchError::InUse),
+            None => {
+                *GIVEN.lock().unwrap_or_else(PoisonError::into_inner) = Some(self);
+                Ok(())
+            }
         }
-        *GIVEN.lock().unwrap_or_else(PoisonError::into_inner) = Some(self);
-        Ok(())
     }
 
     /// Returns the settings; from then on they stay as they are.
@@ -70,20 +68,34 @@ impl AllocatorSettings {
     pub(crate) fn build(&self, device: &CudaDevice) -> Result<DeviceAllocator<CudaMemory>, TorchError> {
         let config = DeviceConfig::from_env();
         let config = self.limit.map_or(config.clone(), |limit| config.limit(limit));
-        let (memory, policy) = match &self.policy {
-            PolicyChoice::Orlop { hold_to_peak } => {
-                let memory = CudaMemory::new(device)?;
-                let has_pages = memory.page_granularity().is_some();
-                let mut policy = if has_pages { Policy::orlop() } else { Policy::orlop_without_pages() };
-                policy.extensions.hold_to_peak = *hold_to_peak;
-                (memory, policy)
-            }
-            PolicyChoice::Torch(conf) if conf.expandable_segments => {
-                (CudaMemory::new(device)?, Policy::torch(conf))
-            }
-            PolicyChoice::Torch(conf) => (CudaMemory::in_regions(device), Policy::torch(conf)),
+        let memory = match &self.policy {
+            PolicyChoice::Torch(conf) if !conf.expandable_segments => CudaMemory::in_regions(device),
+            _ => CudaMemory::new(device)?,
         };
+        let policy = self.policy.policy(memory.page_granularity().is_some());
         Ok(config.build(memory, policy)?)
+    }
+}
+
+impl PolicyChoice {
+    /// Returns the policy for a device.
+    fn policy(&self, has_pages: bool) -> Policy {
+        let mut policy = match self {
+            Self::Torch(conf) => return Policy::torch(conf),
+            _ if has_pages => Policy::orlop(),
+            _ => Policy::orlop_without_pages(),
+        };
+        let extensions = &mut policy.extensions;
+        match self {
+            Self::OrlopHeld(share) => extensions.hold_to_peak = *share,
+            Self::OrlopApart => {
+                (extensions.steal, extensions.limit_run_ahead) = (false, false);
+                // The host waits for the streams that used pages before they move.
+                extensions.hold_to_peak = None;
+            }
+            Self::Orlop | Self::Torch(_) => {}
+        }
+        policy
     }
 }
 
@@ -93,16 +105,26 @@ mod tests {
 
     #[test]
     fn policies_have_names() {
-        let parsed = |policy| AllocatorSettings::parse(policy, 1 << 30);
-        let share = |policy| match parsed(policy).map(|read| read.policy) {
-            Ok(PolicyChoice::Orlop { hold_to_peak }) => hold_to_peak,
-            other => panic!("{policy}: {other:?}"),
+        let parsed = |policy| AllocatorSettings::parse(policy, 1 << 30).map(|read| read.policy);
+        let extensions = |policy, has_pages| match parsed(policy) {
+            Ok(choice) => choice.policy(has_pages).extensions,
+            Err(error) => panic!("{policy}: {error}"),
         };
-        assert_eq!(share("orlop"), Policy::orlop().extensions.hold_to_peak);
-        assert_eq!([share("orlop:hold_to_peak=3"), share("orlop:hold_to_peak=off")], [Some(3), None]);
-        let torch = parsed("torch:expandable_segments:True").map(|read| read.policy);
+        for (has_pages, own) in [(true, Policy::orlop()), (false, Policy::orlop_without_pages())] {
+            let mut expected = own.extensions;
+            assert_eq!(extensions("orlop", has_pages), expected);
+            for (policy, share) in [("orlop:hold_to_peak=3", Some(3)), ("orlop:hold_to_peak=off", None)] {
+                expected.hold_to_peak = share;
+                assert_eq!(extensions(policy, has_pages), expected);
+            }
+            assert!(expected.steal && expected.limit_run_ahead);
+            (expected.steal, expected.limit_run_ahead) = (false, false);
+            assert_eq!(extensions("orlop:streams=apart", has_pages), expected);
+        }
+        let torch = parsed("torch:expandable_segments:True");
         assert!(matches!(torch, Ok(PolicyChoice::Torch(conf)) if conf.expandable_segments));
-        for unknown in ["", "bfc", "orlop:fast", "orlop:hold_to_peak=64", "torch:max_split_size_mb:x"] {
+        let unknown = ["", "bfc", "orlop:fast", "orlop:hold_to_peak=64", "orlop:streams=near"];
+        for unknown in unknown.into_iter().chain(["torch:max_split_size_mb:x"]) {
             let error = parsed(unknown).map(drop);
             assert!(matches!(error, Err(TorchError::UnknownPolicy(_))), "{unknown}: {error:?}");
         }

@@ -102,7 +102,13 @@ fn element_bytes(tensor: &Tensor) -> Result<Range<usize>> {
     if tensor.dtype() == DType::Bool {
         return Err(Error::Bits);
     }
-    let elements = tensor.view_dtype(DType::U8)?;
+    if tensor.numel() == 0 {
+        // Checks what is checked for elements: host memory, and no writer.
+        drop(tensor.storage()?.read()?);
+        return Ok(0..0);
+    }
+    // The bytes of elements need a last stride of 1, which a contiguous tensor need not have: `[1, n].t()`.
+    let elements = tensor.view([tensor.numel()])?.view_dtype(DType::U8)?;
     let elements = elements.as_slice::<u8>()?;
     let start = elements.as_ptr().addr() - tensor.storage()?.as_ptr()?.addr();
     Ok(start..start + elements.len())

@@ -17,7 +17,9 @@ static GLOBAL: GlobalAllocator = GlobalAllocator;
 fn main() -> Result<(), Box<dyn Error>> {
     let path = std::env::args().nth(1).unwrap_or_else(|| "run.orlop".to_owned());
     let recording = Recorder::to_file(&path)?;
-    GlobalAllocator::observe(recording.observer());
+    if !GlobalAllocator::observe(recording.observer()) {
+        return Err("the process has another observer".into());
+    }
 
     let mut decoder = orlop_candle::Decoder::new(6, 8192)?;
     recording.annotate("prompt");

@@ -4,6 +4,7 @@
 //! cannot free an address, tells foreign pointers apart, and lets an output leave as a block: see
 //! [`PinnedOutput`].
 
+use crate::refusals::ThreadRefusals;
 use orlop::memory::bare::BlockSource;
 use orlop::memory::{Error, Tag};
 use orlop::prelude::*;
@@ -44,6 +45,7 @@ pub(crate) struct HeldBlocks {
     source: Box<dyn BlockSource + Send + Sync>,
     tag: Tag,
     table: Mutex<BlockTable>,
+    refusals: ThreadRefusals,
 }
 
 #[derive(Default)]
@@ -52,12 +54,11 @@ struct BlockTable {
     /// Blocks that are pinned: `Some` once ONNX Runtime has freed them.
     pinned: HashMap<usize, Option<Block>>,
     counts: OrtCounts,
-    last_refusal: Option<Error>,
 }
 
 impl HeldBlocks {
     pub(crate) fn new(source: Box<dyn BlockSource + Send + Sync>) -> Self {
-        Self { source, tag: Tag::new(TAG), table: Mutex::default() }
+        Self { source, tag: Tag::new(TAG), table: Mutex::default(), refusals: ThreadRefusals::new() }
     }
 
     /// Allocates a block and returns its address, or `None` if the request is refused.
@@ -82,9 +83,8 @@ impl HeldBlocks {
             }
             Err(error) => {
                 table.counts.refusals += 1;
-                let before = table.last_refusal.replace(error);
                 drop(table);
-                drop(before);
+                self.refusals.keep(error);
                 None
             }
         }
@@ -129,7 +129,12 @@ impl HeldBlocks {
     }
 
     pub(crate) fn take_refusal(&self) -> Option<Error> {
-        self.table().last_refusal.take()
+        self.refusals.take()
+    }
+
+    /// Adds the reason to an error of ONNX Runtime, if that is a refused request of this thread.
+    pub(crate) fn explain(&self, runtime: ort::Error) -> crate::Error {
+        self.refusals.explain(runtime)
     }
 
     /// The table is consistent after every statement, so a panic in another thread does not matter.

@@ -44,4 +44,8 @@ pub enum Error {
     /// error of its call, and that is thrown by the function of the system's `libstdc++`.
     #[error("no C++ library that can throw std::bad_alloc: {0}")]
     NoBadAlloc(#[source] io::Error),
+    /// The program is built with `panic = "abort"`: the exception that refuses a request would end the
+    /// process.
+    #[error("a program with panic = \"abort\" cannot refuse a request of ONNX Runtime")]
+    CannotRefuse,
 }

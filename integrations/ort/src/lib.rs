@@ -32,6 +32,7 @@ mod blocks;
 mod elements;
 mod error;
 mod memory;
+mod refusals;
 mod tensors;
 
 pub use self::blocks::OrtCounts;

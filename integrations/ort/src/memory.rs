@@ -50,12 +50,15 @@ impl OrtMemory {
     ///
     /// # Errors
     ///
-    /// [`Error::NoBadAlloc`] where requests cannot be refused; [`Error::Runtime`] if the environment has a
-    /// CPU allocator already.
+    /// [`Error::CannotRefuse`] in a program with `panic = "abort"`, and [`Error::NoBadAlloc`] on other systems
+    /// where requests cannot be refused; [`Error::Runtime`] if the environment has a CPU allocator already.
     pub fn register(
         environment: &Environment,
         source: impl BlockSource + Send + Sync + 'static,
     ) -> Result<Self> {
+        if cfg!(panic = "abort") {
+            return Err(Error::CannotRefuse);
+        }
         // "Device" is the type of an allocator that ONNX Runtime uses as it is.
         let info = MemoryInfo::new(AllocationDevice::CPU, 0, AllocatorType::Device, MemoryType::Default)?;
         let allocator = Box::new(RegisteredAllocator {
@@ -92,8 +95,8 @@ impl OrtMemory {
         self.blocks().counts()
     }
 
-    /// Returns why the last request was refused, with the report, once. The error of ONNX Runtime's call says
-    /// only `std::bad_alloc`.
+    /// Returns why the last request on this thread was refused, with the report, once. The error of ONNX
+    /// Runtime's call says only `std::bad_alloc`.
     #[must_use]
     pub fn take_refusal(&self) -> Option<orlop::memory::Error> {
         self.blocks().take_refusal()
@@ -101,14 +104,6 @@ impl OrtMemory {
 
     pub(crate) fn blocks(&self) -> &'static HeldBlocks {
         &self.allocator.blocks
-    }
-
-    /// Adds the reason to an error of ONNX Runtime, if that is a refused request.
-    pub(crate) fn explain(&self, runtime: ort::Error) -> Error {
-        match self.take_refusal() {
-            Some(refusal) => Error::Refused { refusal, runtime },
-            None => Error::Runtime(runtime),
-        }
     }
 }
 

@@ -32,7 +32,8 @@ impl OrtMemory {
         for (((name, _), tensor), elements) in inputs.iter().zip(&contiguous).zip(&borrowed) {
             values.push((Cow::Borrowed(*name), elements.value(tensor.sizes())?));
         }
-        let outputs = session.run(values).map_err(|error| self.explain(error))?;
+        drop(self.take_refusal());
+        let outputs = session.run(values).map_err(|error| self.blocks().explain(error))?;
         outputs.into_iter().map(|(name, value)| Ok((name.to_owned(), self.tensor(name, value)?))).collect()
     }
 

@@ -81,14 +81,25 @@ class StandInAllocator:
 
 @pytest.fixture
 def stand_in(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """PyTorch's parts that `install` uses."""
+    """PyTorch's parts that `install` and `pool` use."""
     module = types.ModuleType("torch")
     current: list[StandInAllocator] = []
     memory = types.SimpleNamespace(
         CUDAPluggableAllocator=StandInAllocator, change_current_allocator=current.append
     )
     fake: Any = module
-    fake.cuda, fake._C, fake.current = types.SimpleNamespace(memory=memory), types.SimpleNamespace(), current
+    fake.current, fake.open_pools = current, []
+    fake.cuda = types.SimpleNamespace(
+        memory=memory,
+        init=lambda: None,
+        current_device=lambda: 0,
+        MemPool=lambda allocator, no_split: types.SimpleNamespace(id=(0, len(fake.open_pools) + 1)),
+    )
+    fake._C = types.SimpleNamespace(
+        _cuda_beginAllocateToPool=lambda device, pool: fake.open_pools.append(pool),
+        _cuda_endAllocateToPool=lambda device, pool: fake.open_pools.remove(pool),
+        _cuda_releasePool=lambda device, pool: None,
+    )
     monkeypatch.setitem(sys.modules, "torch", module)
     return module
 
@@ -102,7 +113,7 @@ def test_a_library_that_is_not_there_is_an_error(monkeypatch: pytest.MonkeyPatch
     import orlop.torch
 
     monkeypatch.setenv("ORLOP_TORCH_LIBRARY", str(tmp_path / "none.so"))
-    with pytest.raises(orlop.torch.AllocatorError, match="none.so does not exist"):
+    with pytest.raises(orlop.torch.AllocatorError, match="none.so, which ORLOP_TORCH_LIBRARY names"):
         orlop.torch.library_path()
 
 
@@ -124,7 +135,53 @@ def test_settings_that_are_wrong_are_refused(stand_in: Any) -> None:
         orlop.torch.install("window")
     with pytest.raises(orlop.torch.AllocatorError, match="no policy is named"):
         orlop.torch.install(policy="best")
+    for limit in (0, -1, 1 << 64):
+        with pytest.raises(orlop.torch.AllocatorError, match="the limit is"):
+            orlop.torch.install(limit=limit)
     assert stand_in.current == []
+
+
+def test_a_pool_without_settings_keeps_those_that_were_given(
+    stand_in: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import orlop.torch
+
+    given: list[tuple[bytes, int]] = []
+
+    def configure(policy: bytes, limit: int) -> int:
+        given.append((policy, limit))
+        return 0
+
+    library = types.SimpleNamespace(orlop_torch_configure=configure)
+    monkeypatch.setattr(orlop.torch, "_library", lambda: library)
+    for _ in range(2):
+        with orlop.torch.pool():
+            pass
+    assert given == []
+    with orlop.torch.pool(limit=1 << 30), orlop.torch.pool(), orlop.torch.pool(policy="torch"):
+        pass
+    assert given == [(b"orlop", 1 << 30), (b"torch", 0)]
+    assert stand_in.open_pools == []
+
+
+def test_a_stream_that_cannot_be_retired_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    import orlop.torch
+
+    retired: list[tuple[int, int]] = []
+
+    def retire_stream(device: int, stream: int) -> int:
+        retired.append((device, stream))
+        return 0 if device == 0 else -1
+
+    library = types.SimpleNamespace(orlop_torch_retire_stream=retire_stream)
+    monkeypatch.setattr(orlop.torch, "_library", lambda: library)
+    monkeypatch.setattr(orlop.torch, "last_error", lambda: "it captures")
+    stream = types.SimpleNamespace(device=types.SimpleNamespace(index=0), cuda_stream=4096)
+    orlop.torch.retire(stream)
+    stream.device.index = 1
+    with pytest.raises(orlop.torch.AllocatorError, match="it captures"):
+        orlop.torch.retire(stream)
+    assert retired == [(0, 4096), (1, 4096)]
 
 
 @pytest.mark.parametrize("door", ["all", "pool"])

@@ -36,6 +36,7 @@ pub(crate) fn run(arguments: &DryRunArguments) -> Result<(), Failures> {
         return sweep::find(&runner, arguments, search);
     }
     let (result, status) = runner.run(&arguments.output, &arguments.program, &[])?;
+    let result = result?;
     if arguments.json {
         output::print_json(&result)?;
     } else {
@@ -66,13 +67,14 @@ impl Runner {
         })
     }
 
-    /// Runs a program once, with more variables in its environment, and reads what it wrote into `output`.
+    /// Runs a program once, with more variables in its environment, and reads what it wrote into `output`:
+    /// the inner result is an error if that was nothing, or cannot be read.
     fn run(
         &self,
         output: &Path,
         program: &[OsString],
         variables: &[(&str, String)],
-    ) -> Result<(DryRunResult, ExitStatus), String> {
+    ) -> Result<(Result<DryRunResult, String>, ExitStatus), String> {
         let earlier = results::earlier(output)?;
         let injection = Injection::prepare(&self.packages, &self.library, output);
         let injection = injection.map_err(|error| error.to_string())?;
@@ -84,7 +86,7 @@ impl Runner {
         let status = command
             .status()
             .map_err(|error| format!("{}: cannot be started: {error}", Path::new(name).display()))?;
-        let result = DryRunResult::read(output, &self.settings, status.success(), self.is_quick)?;
+        let result = DryRunResult::read(output, &self.settings, status.success(), self.is_quick);
         Ok((result, status))
     }
 }

@@ -66,10 +66,13 @@ fn filled(program: &[OsString], name: &str, value: u64) -> Vec<OsString> {
 struct SweepResult {
     value: u64,
     fits: bool,
-    /// Whether the program failed for another reason than lack of memory.
+    /// Whether the program failed for another reason than lack of memory, or left no results.
     has_failed: bool,
-    peak_reserved: u64,
-    spare: u64,
+    /// Why there are no results to read.
+    problem: Option<String>,
+    /// In bytes; `None` without results, as the next.
+    peak_reserved: Option<u64>,
+    spare: Option<u64>,
     output: PathBuf,
 }
 
@@ -80,8 +83,13 @@ impl fmt::Display for SweepResult {
             (true, false) => "fits",
             (false, false) => "does not fit",
         };
-        let (peak, spare) = (bytes(self.peak_reserved), bytes(self.spare));
-        write!(f, "{:>10}  {verdict}: {peak} reserved at the peak, {spare} to spare", self.value)
+        write!(f, "{:>10}  {verdict}: ", self.value)?;
+        match (&self.problem, self.peak_reserved, self.spare) {
+            (None, Some(peak), Some(spare)) => {
+                write!(f, "{} reserved at the peak, {} to spare", bytes(peak), bytes(spare))
+            }
+            (problem, ..) => f.write_str(problem.as_deref().unwrap_or("no results")),
+        }
     }
 }
 
@@ -94,15 +102,25 @@ fn run_value(
     let output = arguments.output.join(format!("{name}-{value}"));
     let program = filled(&arguments.program, name, value);
     let (result, status) = runner.run(&output, &program, &[(name, value.to_string())])?;
-    let (peak_reserved, spare) = result.peak_and_spare();
-    let found = SweepResult {
+    let mut found = SweepResult {
         value,
-        fits: result.fits() && status.success(),
-        has_failed: result.fits() && !status.success(),
-        peak_reserved,
-        spare,
+        fits: false,
+        has_failed: true,
+        problem: None,
+        peak_reserved: None,
+        spare: None,
         output,
     };
+    match result {
+        Ok(result) => {
+            let (peak_reserved, spare) = result.peak_and_spare();
+            found.fits = result.fits() && status.success();
+            found.has_failed = result.fits() && !status.success();
+            (found.peak_reserved, found.spare) = (Some(peak_reserved), Some(spare));
+        }
+        // One value without results does not discard those of the others.
+        Err(problem) => found.problem = Some(problem),
+    }
     output::report(&found.to_string());
     Ok(found)
 }
@@ -122,7 +140,9 @@ pub(super) fn find(runner: &Runner, arguments: &DryRunArguments, search: &Search
         let result = run_value(runner, arguments, &search.name, value)?;
         results.push(result.clone());
         if result.has_failed {
-            return Err(format!("{} {value}: the program failed, but not for lack of memory", search.name));
+            let problem = result.problem.as_deref();
+            let problem = problem.unwrap_or("the program failed, but not for lack of memory");
+            return Err(format!("{} {value}: {problem}", search.name));
         }
         Ok(result.fits)
     })?;

@@ -44,7 +44,8 @@ class cuda:
         runtime.cudaMemGetInfo(ctypes.byref(sizes), ctypes.byref(sizes, 8))
         return tuple(sizes)
     def memory_stats(device):
-        return {}
+        count = lambda action: sum(event["action"] == action for event in events)
+        return {"allocation.all.allocated": count("alloc"), "num_ooms": count("oom")}
 "#;
 
 const PROGRAM: &str = "import os, sys, torch\nassert os.environ['ORLOP_DRY_RUN'] == '1'\n\
@@ -133,8 +134,8 @@ fn a_program_that_fits_is_told_what_is_to_spare() {
         first.starts_with("fits NVIDIA H100 80GB HBM3 (2.00 GiB): 1.00 GiB reserved at the peak, "),
         "{text}"
     );
-    // 2 GiB less 1 GiB and the overhead.
-    assert!(first.ends_with("504 MiB to spare"), "{text}");
+    // 2 GiB less 1 GiB and the overhead, 768 MiB.
+    assert!(first.ends_with("256 MiB to spare"), "{text}");
     let json = stdout(&dry_run(&folder, &["--memory", "2GiB", "--json", "-o", "elsewhere"], "512"));
     let result: Value = serde_json::from_str(&json).expect("an object");
     assert_eq!(result["runs"][0]["peak_reserved"], 512 << 20);
@@ -150,8 +151,42 @@ fn a_program_that_does_not_fit_is_told_what_it_needs() {
     // The request and the overhead.
     assert!(text.starts_with("does not fit NVIDIA H100 80GB HBM3 (2.00 GiB): "), "{text}");
     assert!(
-        text.lines().next().is_some_and(|line| line.ends_with("needs a GPU of 2.17 GiB or more")),
+        text.lines().next().is_some_and(|line| line.ends_with("needs a GPU of 2.41 GiB or more")),
         "{text}"
+    );
+}
+
+/// Runs the program, whose one request is of `size` MiB, several times on a GPU of 2 GiB.
+fn sweep(folder: &Folder, arguments: &[&str]) -> std::process::Output {
+    let arguments = [&["--memory", "2GiB", "--quick", "--json"], arguments].concat();
+    dry_run(folder, &arguments, "{size}")
+}
+
+#[test]
+fn a_search_goes_on_after_a_first_request_that_fails() {
+    let Some(folder) = package() else { return };
+    let text = stdout(&sweep(&folder, &["--find", "size=1270..1290"]));
+    let found: Value = serde_json::from_str(&text).expect("an object");
+    // 2 GiB less the overhead, 768 MiB.
+    assert_eq!(found["largest_that_fits"], 1280, "{text}");
+    assert_eq!((&found["runs"][0]["value"], &found["runs"][0]["has_failed"]), (&1290.into(), &false.into()));
+}
+
+#[test]
+fn a_run_without_results_leaves_those_of_the_others() {
+    let Some(folder) = package() else { return };
+    let program = format!("{PROGRAM}if sys.argv[1] == '64': os._exit(3)\n");
+    fs::write(folder.path("train.py"), program).expect("a file");
+    let text = stdout(&sweep(&folder, &["--sweep", "size=512,64,1700"]));
+    let found: Value = serde_json::from_str(&text).expect("an object");
+    assert_eq!(found["largest_that_fits"], 512, "{text}");
+    let fields = ["fits", "has_failed"].map(|field| [0, 1, 2].map(|run| found["runs"][run][field] == true));
+    assert_eq!(fields, [[true, false, false], [false, true, false]], "{text}");
+    let problem = found["runs"][1]["problem"].as_str().expect("a reason");
+    assert!(problem.contains("ended without using a CUDA device"), "{problem}");
+    assert!(found["runs"][1]["peak_reserved"].is_null(), "{text}");
+    assert!(
+        complaint(&sweep(&folder, &["--find", "size=64..1700"]), 1).contains("size 64: the program ended")
     );
 }
 

@@ -9,18 +9,15 @@ use super::device_time::{DeviceClock, DeviceSpan};
 use super::shapes::{self, ShapeRecording, ShapeTotals};
 use super::step::{StepMemory, StepStats};
 use super::step_table::StepTable;
+use super::unread_spans::{UnreadSpans, measured};
 use crate::Context;
 use crate::context::sum_bytes;
 use crate::observe::Subscription;
-use orlop_alloc::{
-    AllocatorRef, Event, Observer,
-    engine_support::{RawBlock, trace_guarded},
-};
+use orlop_alloc::{AllocatorRef, Event, Observer, engine_support::RawBlock};
 use orlop_core::MemoryKind;
 use orlop_host::os_thread_id;
 use std::borrow::Cow;
 use std::fmt;
-use std::mem;
 use std::panic::Location;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, ThreadId};
@@ -100,6 +97,9 @@ impl MemorySteps {
     /// Measures the time of each step on a device too, from now on. Reading it waits for the device: for the
     /// work of the 512 oldest steps when 1024 are unread. Where it cannot be measured, such as in a capture,
     /// a step has none.
+    ///
+    /// Threads that read the profile wait for each other's measurements. What the clock calls does not, such
+    /// as a subscriber of its reports: there a step has no time while another thread waits for its work.
     #[must_use]
     pub fn time_on(mut self, clock: impl DeviceClock + 'static) -> Self {
         self.clock = Some(Arc::new(clock));
@@ -134,8 +134,10 @@ impl MemorySteps {
     /// Returns the finished steps, in the order in which they started. Waits for their work on the device, if
     /// its time is measured.
     pub fn finished(&self) -> Vec<StepMemory> {
-        self.recorder.read_device_times(0);
-        let mut finished = self.recorder.state().finished.clone();
+        // Not those that finish meanwhile: their times are unread.
+        let count = self.recorder.state().finished.len();
+        self.recorder.wait_for_device_times();
+        let mut finished: Vec<_> = self.recorder.state().finished.iter().take(count).cloned().collect();
         finished.sort_unstable_by_key(|step| step.order);
         finished
     }
@@ -149,7 +151,7 @@ impl MemorySteps {
     pub fn clear(&self) {
         let mut state = self.recorder.state();
         state.finished.clear();
-        let spans = mem::take(&mut state.spans);
+        let spans = self.recorder.spans.take();
         drop((state, spans));
     }
 }
@@ -169,7 +171,7 @@ impl MemoryStepGuard<'_> {
     /// Ends the step and returns its statistics. Waits for its work on the device, if its time is measured.
     pub fn finish(mut self) -> StepMemory {
         self.end();
-        self.recorder.read_device_times(0);
+        self.recorder.wait_for_device_times();
         let state = self.recorder.state();
         let step = state.finished.iter().rev().find(|step| step.order == self.order).cloned();
         drop(state);
@@ -183,21 +185,15 @@ impl MemoryStepGuard<'_> {
         let span = self.span.take().and_then(|mut span| measured(span.end()).map(|()| span));
         let mut state = self.recorder.state();
         state.end(self.order, now);
-        state.spans.extend(span.map(|span| (self.order, span)));
-        let is_full = state.spans.len() >= UNREAD_SPANS;
+        if let Some(span) = span {
+            // With the state locked: a finished step has a time, or an unread span.
+            self.recorder.spans.push(self.order, span);
+        }
         drop(state);
-        if is_full {
+        if self.recorder.spans.len() >= UNREAD_SPANS {
             self.recorder.read_device_times(UNREAD_SPANS / 2);
         }
     }
-}
-
-/// Returns a measurement, if it did not fail.
-fn measured<T>(result: orlop_alloc::Result<T>) -> Option<T> {
-    let failed = |error: &orlop_alloc::Error| {
-        trace_guarded(|| tracing::warn!(%error, "the time of a step on the device was not measured"));
-    };
-    result.inspect_err(failed).ok()
 }
 
 impl Drop for MemoryStepGuard<'_> {
@@ -233,16 +229,18 @@ impl LiveBytes {
     }
 }
 
-/// The state behind one lock: a peak depends on the order of events.
+/// The state behind one lock: a peak depends on the order of events. The queue of spans has its own, which is
+/// taken last.
 #[derive(Debug)]
 struct Recorder {
     start: Instant,
     state: Mutex<StepState>,
+    spans: UnreadSpans,
 }
 
 impl Default for Recorder {
     fn default() -> Self {
-        Self { start: Instant::now(), state: Mutex::default() }
+        Self { start: Instant::now(), state: Mutex::default(), spans: UnreadSpans::default() }
     }
 }
 
@@ -253,8 +251,6 @@ struct StepState {
     with_shapes: bool,
     open: Vec<OpenStep>,
     finished: Vec<StepMemory>,
-    /// Spans on the device whose times were not read, by the index of the step.
-    spans: Vec<(u64, Box<dyn DeviceSpan>)>,
 }
 
 #[derive(Debug)]
@@ -274,20 +270,20 @@ impl Recorder {
         self.start.elapsed()
     }
 
-    /// Waits for the ended spans but the last `kept`, and notes their times.
+    /// Reads the times of the ended spans but the last `kept`. Another thread can still read some of them.
     fn read_device_times(&self, kept: usize) {
-        let mut state = self.state();
-        let count = state.spans.len().saturating_sub(kept);
-        let spans: Vec<_> = state.spans.drain(..count).collect();
-        drop(state);
-        // Unlocked: a backend can report something, and a subscriber is user code.
-        for (order, mut span) in spans {
-            let time = measured(span.time());
+        self.spans.read(kept, |order, time| {
             let mut state = self.state();
             if let Some(step) = state.finished.iter_mut().rev().find(|step| step.order == order) {
                 step.device_time = time;
             }
-        }
+        });
+    }
+
+    /// Waits for the times of all ended spans, on whatever thread they are read.
+    fn wait_for_device_times(&self) {
+        self.read_device_times(0);
+        self.spans.wait_for_readers();
     }
 
     fn begin(&self, name: Cow<'static, str>, at: &'static Location<'static>) -> u64 {

@@ -49,6 +49,7 @@ mod shapes;
 mod step;
 mod step_table;
 mod table;
+mod unread_spans;
 
 pub use self::device_time::{DeviceClock, DeviceSpan};
 pub use self::leak_report::{LeakGroup, Leaks, LiveBlock};

@@ -5,6 +5,7 @@ mod accounts;
 mod context;
 mod defaults;
 mod device_memory;
+mod device_times;
 mod environment;
 mod hints;
 mod holders;

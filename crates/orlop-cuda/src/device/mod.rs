@@ -41,6 +41,7 @@ use orlop_alloc::DeviceMemory;
 use orlop_alloc::engine_support::{WeakAllocator, trace_guarded};
 use orlop_core::{Device, StreamId};
 use orlop_device::CaptureCount;
+use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::{fmt, ptr};
 
@@ -75,6 +76,8 @@ pub(crate) struct DeviceState {
     access: PeerAccess,
     /// The captures that are marked, for all engines.
     pub(crate) captures: CaptureCount,
+    /// The number of imported blocks whose memory is open.
+    pub(crate) open_imports: AtomicUsize,
 }
 
 impl CudaDevice {
@@ -129,6 +132,7 @@ impl CudaDevice {
             linked: Mutex::default(),
             access: PeerAccess::default(),
             captures: CaptureCount::new(),
+            open_imports: AtomicUsize::new(0),
         };
         let found = state.enter().and_then(|scope| Ok((scope.memory()?, scope.context_id()?)));
         let (memory, context_id) = found?;

@@ -6,6 +6,7 @@ use crate::error::CudaError;
 use orlop_alloc::engine_support::trace_guarded;
 use orlop_alloc::{Block, Deleter, Result};
 use std::ptr;
+use std::sync::atomic::Ordering;
 
 /// The driver's handle of an allocation, and the place of a block in it: in bytes, 64 and twice eight.
 struct ExportedBlock {
@@ -73,7 +74,9 @@ impl CudaDevice {
 
     /// Opens a block that another process exported with [`CudaDevice::export_memory`]. It is for the
     /// default stream, and is closed when it is dropped, after the work of that stream: the host waits for
-    /// it, or, in a capture, closes it after the capture.
+    /// it. A drop while a stream captures that the default stream waits for leaves it open: it is closed
+    /// after the capture, when a [`CaptureScope`](crate::CaptureScope) or a stream ends, or by the next call
+    /// of this function or of [`CudaDevice::open_imports`].
     ///
     /// # Errors
     ///
@@ -83,7 +86,8 @@ impl CudaDevice {
     /// # Safety
     ///
     /// 1. The bytes are the result of [`CudaDevice::export_memory`], and the exporting process keeps the
-    ///    block until the result was dropped.
+    ///    block until the result is closed: it was dropped, and [`CudaDevice::open_imports`] does not count
+    ///    it. If the driver failed to close it, that is when this process has ended.
     /// 2. No two processes access the memory at once if one of them writes: each waits for its own work
     ///    before it tells the other.
     pub unsafe fn import_memory(&self, exported: &[u8]) -> Result<Block> {
@@ -91,6 +95,7 @@ impl CudaDevice {
         let wrong = CudaError::NotExported { device: self.device() };
         let exported = ExportedBlock::of(exported).ok_or(wrong)?;
         let base = self.state().open_exported(exported.handle)?;
+        self.state().open_imports.fetch_add(1, Ordering::Relaxed);
         let close = ClosedAtDrop { device: self.clone(), base };
         let (start, bytes) = self.state().allocation_of(base)?;
         let inside = exported.offset.checked_add(exported.bytes).is_some_and(|end| end <= bytes as u64);
@@ -101,6 +106,16 @@ impl CudaDevice {
         // SAFETY: the driver has mapped it until it is closed, and others are ordered (guaranteed by the
         // caller).
         unsafe { self.foreign_block(base + exported.offset, bytes, Deleter::from_owner(close)) }
+    }
+
+    /// Returns the number of blocks of [`CudaDevice::import_memory`] whose memory is open: live ones, and
+    /// dropped ones that a capture keeps open, or that the driver failed to close. Closes those that an ended
+    /// capture kept open.
+    #[must_use]
+    pub fn open_imports(&self) -> usize {
+        device::run_deferred_frees();
+        // Acquire: with the decrement after a close, which comes before what the exporting process is told.
+        self.state().open_imports.load(Ordering::Acquire)
     }
 }
 
@@ -139,7 +154,10 @@ impl DeviceState {
         scope.finish_stream(ptr::null_mut())?;
         // SAFETY: opened once for this call, and not used any more.
         let code = unsafe { close(base) };
-        Ok(scope.driver().check("cuIpcCloseMemHandle", code)?)
+        scope.driver().check("cuIpcCloseMemHandle", code)?;
+        // Release: see `open_imports`.
+        self.open_imports.fetch_sub(1, Ordering::Release);
+        Ok(())
     }
 }
 
@@ -152,6 +170,7 @@ struct ClosedAtDrop {
 impl Drop for ClosedAtDrop {
     fn drop(&mut self) {
         let (device, base) = (self.device.clone(), self.base);
+        // A failure is counted by `open_imports`.
         match device.state().close_exported(base) {
             Ok(()) => {}
             Err(CudaError::Capturing { .. }) => {

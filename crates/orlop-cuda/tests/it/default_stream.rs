@@ -13,7 +13,7 @@ const BYTES: usize = 1 << 20;
 type Refused = std::result::Result<(), CudaError>;
 
 /// A stream that the default stream waits for, and that waits for it. Streams of cudarc do neither.
-fn blocking_stream(machine: &Machine) -> Arc<CudaStream> {
+pub(crate) fn blocking_stream(machine: &Machine) -> Arc<CudaStream> {
     machine.device.context().bind_to_thread().unwrap();
     let handle = stream::create(stream::StreamKind::Default).unwrap();
     // SAFETY: a stream of this context, which is destroyed after the test, with the driver.

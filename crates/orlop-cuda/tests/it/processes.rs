@@ -1,6 +1,8 @@
 //! Blocks that another process opens.
 
+use crate::default_stream::blocking_stream;
 use crate::machine::Machine;
+use cudarc::driver::sys::{CUgraphInstantiate_flags, CUstreamCaptureMode};
 use orlop_alloc::engine_support::{DeviceOps, DevicePtr};
 use orlop_alloc::{Allocator, AllocatorRef, Block, Request};
 use orlop_core::{Device, MemoryKind, StreamId};
@@ -36,6 +38,23 @@ fn in_regions(device: &CudaDevice) -> AllocatorRef {
     DeviceAllocator::new(memory, Policy::orlop_without_pages()).into_ref().erase()
 }
 
+/// Runs an ignored test in another process, which opens a block.
+fn run_with(test: &str, exported: &[u8]) {
+    let text: String = exported.iter().map(|byte| format!("{byte:02x}")).collect();
+    let program = std::env::current_exe().unwrap();
+    let arguments = [test, "--exact", "--ignored", "--nocapture"];
+    let output = Command::new(program).args(arguments).env(EXPORTED, text).output().unwrap();
+    let [said, failed] = [&output.stdout, &output.stderr].map(|bytes| String::from_utf8_lossy(bytes));
+    assert!(output.status.success() && said.contains("1 passed"), "{said}{failed}");
+}
+
+/// Returns what the first process has exported.
+fn exported() -> Vec<u8> {
+    let text = std::env::var(EXPORTED).expect("a block that was exported");
+    let byte = |at: usize| u8::from_str_radix(&text[at..at + 2], 16).unwrap();
+    (0..text.len()).step_by(2).map(byte).collect()
+}
+
 /// The second process reads what the first has written, and the first what the second has. The second block
 /// of a region is shared, and the one before it stays as it is.
 #[test]
@@ -50,12 +69,7 @@ fn two_processes_share_a_block() {
         fill(&machine.device, &shared, 7);
         let exported = machine.device.export_memory(&shared).unwrap();
         assert_eq!(exported.len(), 80);
-        let text: String = exported.iter().map(|byte| format!("{byte:02x}")).collect();
-        let program = std::env::current_exe().unwrap();
-        let arguments = ["processes::the_other_process", "--exact", "--ignored", "--nocapture"];
-        let output = Command::new(program).args(arguments).env(EXPORTED, text).output().unwrap();
-        let said = String::from_utf8_lossy(&output.stdout);
-        assert!(output.status.success() && said.contains("1 passed"), "{said}");
+        run_with("processes::the_other_process", &exported);
         assert_eq!(read(&machine.device, &shared), [8; BYTES]);
         assert_eq!(read(&machine.device, &before), [1; BYTES]);
         // A process cannot open its own memory.
@@ -69,9 +83,7 @@ fn two_processes_share_a_block() {
 #[ignore = "run by `two_processes_share_a_block`, in another process"]
 fn the_other_process() {
     let machine = Machine::new(&SimulationConfig::new());
-    let text = std::env::var(EXPORTED).expect("a block that was exported");
-    let byte = |at: usize| u8::from_str_radix(&text[at..at + 2], 16).unwrap();
-    let exported: Vec<u8> = (0..text.len()).step_by(2).map(byte).collect();
+    let exported = exported();
     // SAFETY: the other process waits for this one, and keeps the block.
     let opened = [(); 2].map(|()| unsafe { machine.device.import_memory(&exported) }.unwrap());
     assert_eq!(opened[0].as_ptr(), opened[1].as_ptr());
@@ -93,6 +105,46 @@ fn the_other_process() {
     drop(second);
     let (opened, closed) = (machine.calls("cuIpcOpenMemHandle_v2"), machine.calls("cuIpcCloseMemHandle"));
     assert_eq!((opened, closed, machine.races().len()), (5, 4, 0));
+}
+
+#[test]
+fn a_block_of_another_process_is_open_until_its_memory_is_closed() {
+    let machine = Machine::new(&SimulationConfig::new());
+    let block = in_regions(&machine.device).allocate(&Request::new(BYTES)).unwrap();
+    run_with("processes::the_other_process_captures", &machine.device.export_memory(&block).unwrap());
+}
+
+#[test]
+#[ignore = "run by `a_block_of_another_process_is_open_until_its_memory_is_closed`, in another process"]
+fn the_other_process_captures() {
+    let machine = Machine::new(&SimulationConfig::new());
+    let (device, exported) = (&machine.device, exported());
+    // SAFETY: the other process waits for this one, and keeps the block.
+    let import = || unsafe { device.import_memory(&exported) }.unwrap();
+    let counts = || (device.open_imports(), machine.calls("cuIpcCloseMemHandle"));
+    drop(import());
+    assert_eq!(counts(), (0, 1));
+
+    // The default stream waits for this one.
+    let stream = blocking_stream(&machine);
+    let block = import();
+    stream.begin_capture(CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_GLOBAL).unwrap();
+    assert_eq!(counts(), (1, 1));
+    drop(block);
+    assert_eq!(counts(), (1, 1), "open in the capture");
+    let graph = stream.end_capture(CUgraphInstantiate_flags(0)).unwrap();
+    assert!(graph.is_some());
+    assert_eq!(machine.calls("cuIpcCloseMemHandle"), 1);
+    assert_eq!(counts(), (0, 2), "closed after the capture");
+
+    // Neither a wait nor a close that fails is a close.
+    for (open, call) in [(1, "cuStreamSynchronize"), (2, "cuIpcCloseMemHandle")] {
+        let block = import();
+        machine.fail(call, 1, 999).unwrap();
+        drop(block);
+        machine.clear_faults();
+        assert_eq!(device.open_imports(), open, "{call}");
+    }
 }
 
 #[test]

@@ -3,7 +3,7 @@
 //! The other ranks are not asked: each process of a dry run allocates as its rank would. In a world of one,
 //! what a buffer is known to hold is also in the result.
 
-use crate::abi::Out;
+use crate::abi::{In, Out};
 use crate::call::library_calls;
 use crate::code::{Failure, Outcome};
 use crate::exports::runtime::copy::copy;
@@ -14,6 +14,9 @@ const VERSION: i32 = 22_809;
 
 /// `ncclInvalidArgument`.
 const INVALID_ARGUMENT: Failure = Failure(4);
+
+/// `NCCL_SPLIT_NOCOLOR`: the rank is in no part.
+const NO_COLOR: i32 = -1;
 
 /// Bytes of an element of the data types, by their numbers.
 const ELEMENT_BYTES: [usize; 12] = [1, 1, 4, 4, 8, 8, 2, 4, 8, 2, 1, 1];
@@ -35,13 +38,40 @@ fn communicator(machine: &Machine, handle: usize) -> Outcome<Communicator> {
     machine.communicators.get(&handle).copied().ok_or(INVALID_ARGUMENT)
 }
 
+/// Creates a communicator on the current device.
 fn create(machine: &mut Machine, handle: &Out<usize>, ranks: i32, rank: i32) -> Outcome {
-    if rank < 0 || rank >= ranks {
+    let device = machine.current_device();
+    handle.set(insert(machine, Communicator { ranks, rank, device })?)
+}
+
+/// Creates the communicators of all ranks, one on each device.
+fn create_on(machine: &mut Machine, handles: &Out<usize>, ranks: i32, devices: &[i32]) -> Outcome {
+    let devices = devices.iter().map(|&device| machine.device(device)).collect::<Outcome<Vec<_>>>()?;
+    for ((index, device), rank) in devices.into_iter().enumerate().zip(0..ranks) {
+        handles.set_at(index, insert(machine, Communicator { ranks, rank, device })?)?;
+    }
+    Ok(())
+}
+
+fn insert(machine: &mut Machine, created: Communicator) -> Outcome<usize> {
+    if !(0..created.ranks).contains(&created.rank) {
         return Err(INVALID_ARGUMENT);
     }
-    let (created, device) = (machine.handle(), machine.current_device());
-    machine.communicators.insert(created, Communicator { ranks, rank, device });
-    handle.set(created)
+    let handle = machine.handle();
+    machine.communicators.insert(handle, created);
+    Ok(handle)
+}
+
+fn bytes_of(elements: usize, data_type: i32) -> Outcome<usize> {
+    let bytes = usize::try_from(data_type).ok().and_then(|index| ELEMENT_BYTES.get(index).copied());
+    bytes.and_then(|bytes| elements.checked_mul(bytes)).ok_or(INVALID_ARGUMENT)
+}
+
+/// Takes part in a collective without receiving anything.
+fn send(machine: &mut Machine, (elements, data_type): (usize, i32), handle: usize, stream: usize) -> Outcome {
+    communicator(machine, handle)?;
+    bytes_of(elements, data_type)?;
+    machine.work.submit(stream)
 }
 
 /// Gives `received` elements to a buffer, from one that has the same values in a world of one.
@@ -52,8 +82,7 @@ fn receive(
     handle: usize,
     stream: usize,
 ) -> Outcome {
-    let bytes = usize::try_from(data_type).ok().and_then(|index| ELEMENT_BYTES.get(index).copied());
-    let bytes = bytes.and_then(|bytes| elements.checked_mul(bytes)).ok_or(INVALID_ARGUMENT)?;
+    let bytes = bytes_of(elements, data_type)?;
     let world = communicator(machine, handle)?;
     machine.work.submit(stream)?;
     if world.ranks > 1 {
@@ -93,6 +122,31 @@ library_calls! {
         _id: usize,
         _configuration: usize,
     ) |machine| { create(machine, &handle, ranks, rank) }
+
+    fn ncclCommInitAll(handles: Out<usize>, ranks: i32, devices: In<i32>) |machine| {
+        let mut named = devices.list(usize::try_from(ranks).map_err(|_| INVALID_ARGUMENT)?);
+        if named.is_empty() {
+            named.extend(0..ranks);
+        }
+        create_on(machine, &handles, ranks, &named)
+    }
+
+    // The other ranks are not asked for their colors: a part has the ranks of the whole, the maximum. PyTorch
+    // passes the rank in the part as the key.
+    fn ncclCommSplit(
+        handle: usize,
+        color: i32,
+        key: i32,
+        part: Out<usize>,
+        _configuration: usize,
+    ) |machine| {
+        let whole = communicator(machine, handle)?;
+        if color == NO_COLOR {
+            return part.set(0);
+        }
+        let rank = if (0..whole.ranks).contains(&key) { key } else { whole.rank };
+        part.set(insert(machine, Communicator { rank, ..whole })?)
+    }
 
     fn ncclCommFinalize(handle: usize) |machine| { communicator(machine, handle).map(drop) }
 
@@ -177,9 +231,11 @@ library_calls! {
         handle: usize,
         stream: usize,
     ) |machine| {
-        let is_root = communicator(machine, handle)?.rank == root;
-        let to = if is_root { to } else { from };
-        receive(machine, (to, from), (elements, data_type), handle, stream)
+        if communicator(machine, handle)?.rank == root {
+            receive(machine, (to, from), (elements, data_type), handle, stream)
+        } else {
+            send(machine, (elements, data_type), handle, stream)
+        }
     }
 
     fn ncclAllGather(
@@ -206,13 +262,13 @@ library_calls! {
     ) |machine| { receive(machine, (to, from), (elements, data_type), handle, stream) }
 
     fn ncclSend(
-        from: usize,
+        _from: usize,
         elements: usize,
         data_type: i32,
         _peer: i32,
         handle: usize,
         stream: usize,
-    ) |machine| { receive(machine, (from, from), (elements, data_type), handle, stream) }
+    ) |machine| { send(machine, (elements, data_type), handle, stream) }
 
     fn ncclRecv(
         to: usize,
@@ -222,7 +278,8 @@ library_calls! {
         handle: usize,
         stream: usize,
     ) |machine| {
-        machine.forget(to, elements.saturating_mul(8));
-        receive(machine, (to, to), (elements, data_type), handle, stream)
+        send(machine, (elements, data_type), handle, stream)?;
+        machine.forget(to, bytes_of(elements, data_type)?);
+        Ok(())
     }
 }

@@ -3,7 +3,7 @@
 use super::process::Process;
 use super::{is_dry, run_dry, settings};
 
-/// Calls with up to six arguments reach these: communicators are created without an identifier by value.
+/// Communicators are created without an identifier by value, which a call of numbers cannot pass.
 fn communicator(process: &Process, ranks: usize, rank: usize) -> Result<usize, i32> {
     let mut handle = 0_usize;
     let at = (&raw mut handle).expose_provenance();
@@ -33,6 +33,84 @@ fn a_world_of_one_keeps_what_is_known_and_a_larger_one_does_not() {
         assert_eq!(process.call1("ncclCommDestroy", world), 0);
         assert_eq!(process.call("ncclBcast", [buffer, 4, 1, 0, world, 0]), 4);
     }
+}
+
+#[test]
+fn only_buffers_that_a_collective_writes_are_forgotten() {
+    if !is_dry() {
+        run_dry("libraries::only_buffers_that_a_collective_writes_are_forgotten", &settings());
+        return;
+    }
+    let process = Process::new();
+    let world = communicator(&process, 8, 1).expect("a communicator");
+    let [from, to] = [(); 2].map(|()| process.allocate(4096).expect("it fits"));
+    // Four elements of one byte; the sum.
+    let (elements, bytes, sum) = (4, 1, 0);
+    let reduce = |root| process.call("ncclReduce", [from, to, elements, bytes, sum, root, world, 0]);
+    let send = || process.call("ncclSend", [from, elements, bytes, 0, world, 0]);
+    let receive = || process.call("ncclRecv", [to, elements, bytes, 0, world, 0]);
+    let kept = [7; 4];
+    for (collective, expected) in [
+        (&send as &dyn Fn() -> i32, kept),
+        (&|| reduce(0), kept),
+        (&|| reduce(1), [0; 4]),
+        (&receive, [0; 4]),
+    ] {
+        for address in [from, to, to + 4] {
+            process.copy(address, &mut kept.clone());
+        }
+        assert_eq!(collective(), 0);
+        let read = [from, to, to + 4].map(|address| {
+            let mut read = [9; 4];
+            process.read(&mut read, address);
+            read
+        });
+        assert_eq!(read, [kept, expected, kept]);
+    }
+    assert_eq!(process.call("ncclSend", [from, elements, 99, 0, world, 0]), 4);
+    assert_eq!(process.call("ncclRecv", [to, usize::MAX, 8, 0, world, 0]), 4);
+}
+
+#[test]
+fn communicators_are_split_and_made_for_all_devices() {
+    if !is_dry() {
+        let mut several = settings();
+        several.devices = 3;
+        run_dry("libraries::communicators_are_split_and_made_for_all_devices", &several);
+        return;
+    }
+    let process = Process::new();
+    let all = |devices: &[i32], named: bool| {
+        let mut handles = vec![0_usize; devices.len()];
+        let (at, names) = (handles.as_mut_ptr().expose_provenance(), devices.as_ptr().expose_provenance());
+        let code = process.call("ncclCommInitAll", [at, devices.len(), if named { names } else { 0 }]);
+        if code == 0 { Ok(handles) } else { Err(code) }
+    };
+    let numbers = |handle| {
+        ["ncclCommCount", "ncclCommUserRank", "ncclCommCuDevice"].map(|name| {
+            let mut number = -1_i32;
+            assert_eq!(process.call2(name, handle, (&raw mut number).expose_provenance()), 0, "{name}");
+            number
+        })
+    };
+    let created = all(&[0; 3], false).expect("three devices");
+    assert!(created.into_iter().map(numbers).eq([[3, 0, 0], [3, 1, 1], [3, 2, 2]]));
+    let created = all(&[2, 0], true).expect("two devices");
+    assert!(created.iter().copied().map(numbers).eq([[2, 0, 2], [2, 1, 0]]));
+    assert_eq!([all(&[0; 4], false), all(&[0, 3], true)], [const { Err(101) }; 2]);
+
+    let split = |color: i32, key: usize| {
+        let mut part = 1_usize;
+        let at = (&raw mut part).expose_provenance();
+        let color = usize::try_from(color.cast_unsigned()).expect("64 bits");
+        assert_eq!(process.call("ncclCommSplit", [created[0], color, key, at, 0]), 0);
+        part
+    };
+    // The part is on the device of the whole, and its rank is the key if that is one.
+    assert_eq!([1, 5].map(|key| numbers(split(3, key))), [[2, 1, 2], [2, 0, 2]]);
+    assert_eq!(split(-1, 0), 0);
+    assert_eq!(process.call1("ncclCommDestroy", created[0]), 0);
+    assert_eq!(process.call("ncclCommSplit", [created[0], 0, 0, 0, 0]), 4);
 }
 
 #[test]

@@ -6,41 +6,44 @@ use std::path::Path;
 /// This process, which is a dry run.
 pub(crate) struct Process;
 
-/// A function with up to six arguments: numbers and pointers are passed in the same registers.
-type Function = unsafe extern "C" fn(usize, usize, usize, usize, usize, usize) -> i32;
+/// A function with up to eight arguments: numbers and pointers are passed in the same registers, and on the
+/// stack from the seventh on.
+type Function = unsafe extern "C" fn(usize, usize, usize, usize, usize, usize, usize, usize) -> i32;
 
 impl Process {
     pub(crate) fn new() -> Self {
         Self
     }
 
-    pub(crate) fn call(&self, name: &str, arguments: [usize; 6]) -> i32 {
+    pub(crate) fn call<const COUNT: usize>(&self, name: &str, arguments: [usize; COUNT]) -> i32 {
+        let mut padded = [0; 8];
+        padded[..COUNT].copy_from_slice(&arguments);
         let text = CString::new(name).expect("a name");
         // SAFETY: the name is a terminated string.
         let found = unsafe { libc::dlsym(libc::RTLD_DEFAULT, text.as_ptr()) };
         assert!(!found.is_null(), "{name} is not in this process");
-        // SAFETY: the function has this calling convention and takes up to six numbers or pointers; those
-        // that it does not have are in registers that it does not read.
+        // SAFETY: the function has this calling convention and takes up to eight numbers or pointers;
+        // those that it does not have are in registers and on the caller's stack, where it does not read.
         let function = unsafe { std::mem::transmute::<*mut c_void, Function>(found) };
-        let [a, b, c, d, e, f] = arguments;
+        let [a, b, c, d, e, f, g, h] = padded;
         // SAFETY: the tests pass what the function takes.
-        unsafe { function(a, b, c, d, e, f) }
+        unsafe { function(a, b, c, d, e, f, g, h) }
     }
 
     pub(crate) fn call0(&self, name: &str) -> i32 {
-        self.call(name, [0; 6])
+        self.call(name, [])
     }
 
     pub(crate) fn call1(&self, name: &str, argument: usize) -> i32 {
-        self.call(name, [argument, 0, 0, 0, 0, 0])
+        self.call(name, [argument])
     }
 
     pub(crate) fn call2(&self, name: &str, first: usize, second: usize) -> i32 {
-        self.call(name, [first, second, 0, 0, 0, 0])
+        self.call(name, [first, second])
     }
 
     pub(crate) fn call4(&self, name: &str, a: usize, b: usize, c: usize, d: usize) -> i32 {
-        self.call(name, [a, b, c, d, 0, 0])
+        self.call(name, [a, b, c, d])
     }
 
     /// Returns the handle that a function creates.

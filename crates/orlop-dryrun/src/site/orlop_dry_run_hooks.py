@@ -4,6 +4,7 @@ Each function takes an imported module. One that finds a module of another form 
 """
 import functools
 import os
+import stat
 import sys
 
 ALLOW_CHECKPOINTS = "ORLOP_DRY_RUN_ALLOW_CHECKPOINTS"
@@ -15,13 +16,23 @@ def say_once(text, said=set()):
         print(f"orlop dry-run: {text}", file=sys.stderr)
 
 
-def skipping(save, what, path_of):
+def is_file(target):
+    """Returns whether a target is a path, or an object that writes to a regular file."""
+    if isinstance(target, (str, os.PathLike)):
+        return True
+    try:
+        return target.writable() and stat.S_ISREG(os.fstat(target.fileno()).st_mode)
+    except (AttributeError, OSError, TypeError, ValueError):
+        # No file object, one in memory, or a closed one.
+        return False
+
+
+def skipping(save, what, target_of):
     """Returns a function that writes nothing where `save` would write a file."""
 
     @functools.wraps(save)
     def skip(*arguments, **named):
-        path = path_of(arguments, named)
-        if not isinstance(path, (str, os.PathLike)):
+        if not is_file(target_of(arguments, named)):
             return save(*arguments, **named)
         say_once(f"{what} wrote nothing, as its values are noise; --allow-checkpoints writes them")
 
@@ -30,16 +41,16 @@ def skipping(save, what, path_of):
 
 def skip_checkpoints(torch):
     """Checkpoints are not written to files: `torch.save`."""
-    if not os.environ.get(ALLOW_CHECKPOINTS):
-        path_of = lambda arguments, named: named["f"] if "f" in named else (*arguments, None, None)[1]
-        torch.save = skipping(torch.save, "torch.save", path_of)
+    if not os.environ.get(ALLOW_CHECKPOINTS) and hasattr(torch, "save"):
+        target_of = lambda arguments, named: named["f"] if "f" in named else (*arguments, None, None)[1]
+        torch.save = skipping(torch.save, "torch.save", target_of)
 
 
 def skip_safetensors(module):
     """Checkpoints are not written to files: `safetensors.torch.save_file`."""
     if not os.environ.get(ALLOW_CHECKPOINTS) and hasattr(module, "save_file"):
-        path_of = lambda arguments, named: named["filename"] if "filename" in named else (*arguments, None, None)[1]
-        module.save_file = skipping(module.save_file, "safetensors.torch.save_file", path_of)
+        target_of = lambda arguments, named: named["filename"] if "filename" in named else (*arguments, None, None)[1]
+        module.save_file = skipping(module.save_file, "safetensors.torch.save_file", target_of)
 
 
 def generate_to_the_limit(utils):

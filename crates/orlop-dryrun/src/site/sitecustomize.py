@@ -45,8 +45,8 @@ def write_results(process):
     devices = range(torch.cuda.device_count())
     free = [torch.cuda.mem_get_info(device) for device in devices]
     counters = [dict(torch.cuda.memory_stats(device)) for device in devices]
-    # A worker that compiles kernels or loads data can initialize CUDA without allocating.
-    if not any(each.get("allocation.all.allocated") for each in counters):
+    # A worker that compiles kernels or loads data can initialize CUDA without a request.
+    if not any(each.get("allocation.all.allocated") or each.get("num_ooms") for each in counters):
         return
     with open(file_name("counters.json"), "w") as file:
         json.dump({"torch": torch.__version__, "free_and_total": free, "counters": counters}, file)

@@ -29,10 +29,47 @@ hooks.skip_checkpoints(torch)
 torch.save(1, 'model.pt')
 torch.save(1, f='model.pt')
 torch.save(1, 7)
+hooks.skip_checkpoints(types.SimpleNamespace())
 print(written)
 ";
     if let Some(printed) = run(script) {
         assert_eq!(printed, "[7]");
+    }
+}
+
+#[test]
+fn checkpoints_are_not_written_through_file_objects() {
+    let script = "
+import io, os, tempfile
+torch = types.SimpleNamespace(save=lambda value, f: f.write(b'noise'))
+hooks.skip_checkpoints(torch)
+with tempfile.TemporaryDirectory() as folder:
+    path = os.path.join(folder, 'model.pt')
+    with open(path, 'wb') as file:
+        file.write(b'weights')
+    for mode in ('r+b', 'ab'):
+        for buffering in (0, -1):
+            with open(path, mode, buffering) as file:
+                torch.save(1, file)
+                torch.save(1, f=file)
+    with open(path, 'rb') as file:
+        print(file.read().decode())
+    with tempfile.NamedTemporaryFile(dir=folder) as file:
+        torch.save(1, file)
+        print(file.tell())
+    try:
+        torch.save(1, open(path, 'rb'))
+    except io.UnsupportedOperation:
+        print('not writable')
+buffer = io.BytesIO()
+torch.save(1, buffer)
+read, write = os.pipe()
+with open(write, 'wb') as pipe:
+    torch.save(1, pipe)
+print(buffer.getvalue().decode(), os.read(read, 9).decode())
+";
+    if let Some(printed) = run(script) {
+        assert_eq!(printed.lines().collect::<Vec<_>>(), ["weights", "0", "not writable", "noise noise"]);
     }
 }
 

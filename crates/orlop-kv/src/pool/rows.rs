@@ -25,15 +25,16 @@ pub struct RowRange {
 }
 
 impl KvPool {
-    /// Runs the [copies](Self::copies) that the open step needs before anything else.
+    /// Runs the [copies](Self::copies) that the open step needs before anything else, each once: a further
+    /// call in the same step runs those that were added since.
     ///
     /// # Errors
     /// If the pool has no memory, and those of the device. Some copies may be missing then: the step cannot
-    /// run.
+    /// run before a further call succeeds.
     pub fn run_copies(&mut self, transfer: &DeviceTransfer) -> Result<()> {
         self.check_awake()?;
         let Self { memory, geometry, open, .. } = self;
-        for copy in &open.copies {
+        while let Some(copy) = open.copies.get(open.copied) {
             let spec = &geometry.groups()[copy.group];
             let arenas =
                 (0..spec.layers).flat_map(|layer| (0..spec.arenas.len()).map(move |arena| (layer, arena)));
@@ -46,6 +47,7 @@ impl KvPool {
                     memory.copy_within(transfer.ops(), from, to, transfer.stream())?;
                 }
             }
+            open.copied += 1;
         }
         Ok(())
     }
@@ -54,8 +56,8 @@ impl KvPool {
     /// be done when this returns; `host` can then be changed.
     ///
     /// # Errors
-    /// If an entry has no block, or others refer to it: the cache, another sequence, a store. If `host` is
-    /// too short. The entries are then unchanged. And those of the device.
+    /// If an entry has no block, or others refer to it: the cache, another sequence, a store, a load that is
+    /// not complete. If `host` is too short. The entries are then unchanged. And those of the device.
     pub fn write_rows(
         &mut self,
         transfer: &DeviceTransfer,
@@ -77,7 +79,8 @@ impl KvPool {
     /// Copies entries to the first bytes of `host`, one after the other. They are there when this returns.
     ///
     /// # Errors
-    /// If an entry has no block, or `host` is too short: it is then unchanged. And those of the device.
+    /// If an entry has no block or its load is not complete, or `host` is too short: it is then unchanged.
+    /// And those of the device.
     pub fn read_rows(
         &self,
         transfer: &DeviceTransfer,
@@ -145,14 +148,17 @@ impl KvPool {
         Ok(())
     }
 
-    /// Returns the number of entries that a group has for a sequence.
+    /// Returns the number of entries that a group has for a sequence, but those of a pending load.
     fn rows(&self, slot: u32, group: usize) -> u32 {
         let spec = &self.geometry.groups()[group];
         let state = self.state(slot);
         match spec.kind {
             GroupKind::State => u32::from(!state.tables[group].blocks.is_empty()),
             GroupKind::Cross => state.lengths.encoder_tokens.div_ceil(spec.context_shards),
-            _ => state.len.div_ceil(spec.context_shards) / spec.entry_tokens(),
+            _ => {
+                let tokens = if state.loads > 0 { state.settled } else { state.len };
+                tokens.div_ceil(spec.context_shards) / spec.entry_tokens()
+            }
         }
     }
 }

@@ -56,12 +56,14 @@ pub(super) struct StepRecord {
     /// Blocks to unpin when the step has settled.
     pub(super) releases: Vec<(usize, u32)>,
     pub(super) copies: Vec<PageCopy>,
+    /// The number of copies, from the first, that the pool has run itself.
+    pub(super) copied: usize,
     pub(super) fresh: Vec<FreshPage>,
 }
 
 impl StepRecord {
     pub(super) fn new(id: StepId) -> Self {
-        Self { id, entries: vec![], releases: vec![], copies: vec![], fresh: vec![] }
+        Self { id, entries: vec![], releases: vec![], copies: vec![], copied: 0, fresh: vec![] }
     }
 
     fn reset(&mut self, id: StepId) {
@@ -69,6 +71,7 @@ impl StepRecord {
         self.entries.clear();
         self.releases.clear();
         self.copies.clear();
+        self.copied = 0;
         self.fresh.clear();
     }
 }

@@ -72,9 +72,10 @@ impl Tickets {
 
 impl KvPool {
     /// Appends `tokens` tokens whose content a transfer provides, and returns its ticket and the pages to
-    /// write. The sequence cannot be appended to until the ticket is completed. If the first page has tokens
-    /// already, a [copy](Self::copies) of the open step may come first: the transfer then follows that step.
-    /// The lease ends `lease` milliseconds after the present [time](Self::set_time).
+    /// write. Until the ticket is completed, the sequence cannot be appended to, and
+    /// [`read_rows`](Self::read_rows) and [`write_rows`](Self::write_rows) refuse these tokens. If the first
+    /// page has tokens already, a [copy](Self::copies) of the open step may come first: the transfer then
+    /// follows that step. The lease ends `lease` milliseconds after the present [time](Self::set_time).
     ///
     /// # Errors
     /// As [`append`](Self::append), or if the model has states, or a step that has not settled accesses the

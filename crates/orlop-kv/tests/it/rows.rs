@@ -170,3 +170,65 @@ fn rows_of_others_are_not_written() {
     }
     assert_eq!(pool.verify(), Ok(()));
 }
+
+#[test]
+fn rows_of_a_pending_load_are_refused() {
+    let geometry = KvGeometry::new(vec![LayerGroup::full("full", 1, 8).with_block_tokens(4)]);
+    let builder = KvPool::builder(geometry.unwrap()).large_pages(32).match_unit(4);
+    let mut pool = builder.build(&Context::new(), Device::CPU).unwrap();
+    let transfer = on_host();
+    let sequence = pool.admit(&request(&tokens(1, 30), 10)).unwrap().sequence;
+    pool.append(&sequence, 6).unwrap();
+    pool.write_rows(&transfer, &sequence, &rows(0, 0, 0..6), &host(&[1; 48])).unwrap();
+    settle(&mut pool);
+    let (ticket, _) = pool.begin_load(&sequence, 10, 1000).unwrap();
+    for range in [5..7, 6..6 + 10] {
+        let bytes = range.len() * 8;
+        let written = pool.write_rows(&transfer, &sequence, &rows(0, 0, range.clone()), &host(&[2; 80]));
+        assert!(matches!(written, Err(KvError::BeyondEnd { end: 6, .. })), "{written:?}");
+        let mut block = host(&vec![0xee; bytes]);
+        let read = pool.read_rows(&transfer, &sequence, &rows(0, 0, range), &mut block);
+        assert!(matches!(read, Err(KvError::BeyondEnd { end: 6, .. })), "{read:?}");
+        assert_eq!(block.bytes().unwrap(), vec![0xee; bytes]);
+    }
+    assert_eq!(read(&pool, &transfer, &sequence, &rows(0, 0, 0..6), 48), [1; 48]);
+    pool.complete(ticket).unwrap();
+    assert_eq!(read(&pool, &transfer, &sequence, &rows(0, 0, 6..16), 80).len(), 80);
+}
+
+/// A copy that ran before a state was written, and runs again, would replace it by the saved one.
+#[test]
+fn a_copy_runs_once_in_a_step() {
+    let mut pool = builder(64).build(&Context::new(), Device::CPU).unwrap();
+    let (transfer, state) = (on_host(), rows(2, 0, 0..1));
+    let first = pool.admit(&request(&tokens(1, 6), 10)).unwrap().sequence;
+    let mut left = 6;
+    while left > 0 {
+        let next = pool.tokens_to_checkpoint(&first).unwrap().unwrap_or(left);
+        pool.append(&first, next).unwrap();
+        pool.write_rows(&transfer, &first, &state, &host(&[1; 16])).unwrap();
+        settle(&mut pool);
+        left -= next;
+    }
+    let forks = [(); 2].map(|()| pool.fork(&first, 20).unwrap());
+    // The copies of a step start from its first one.
+    for (before, after) in [(1, 8), (8, 9)] {
+        for fork in &forks {
+            let copies = pool.copies().len();
+            pool.append(fork, 1).unwrap();
+            assert!(before > 1 || pool.copies().len() > copies, "a shared state is copied");
+            pool.run_copies(&transfer).unwrap();
+            assert_eq!(read(&pool, &transfer, fork, &state, 16), [before; 16]);
+            pool.write_rows(&transfer, fork, &state, &host(&[after; 16])).unwrap();
+        }
+        for fork in &forks {
+            assert_eq!(read(&pool, &transfer, fork, &state, 16), [after; 16]);
+        }
+        settle(&mut pool);
+    }
+    let fork = pool.fork(&forks[0], 20).unwrap();
+    pool.append(&fork, 1).unwrap();
+    assert!(!pool.copies().is_empty());
+    pool.run_copies(&transfer).unwrap();
+    assert_eq!(read(&pool, &transfer, &fork, &state, 16), [9; 16]);
+}

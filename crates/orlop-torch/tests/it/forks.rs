@@ -1,7 +1,7 @@
 //! A child of the process cannot use CUDA, and is told so.
 
 use crate::machine::{Machine, last_error, pointer};
-use orlop_torch::{orlop_torch_free, orlop_torch_malloc, orlop_torch_segment_malloc};
+use orlop_torch::{orlop_torch_free, orlop_torch_malloc};
 
 #[test]
 fn a_child_is_refused_and_leaks() {
@@ -13,7 +13,7 @@ fn a_child_is_refused_and_leaks() {
     if child == 0 {
         // SAFETY: no stream is used.
         let refused = unsafe { orlop_torch_malloc(512, machine.number, std::ptr::null_mut()) }.is_null()
-            && orlop_torch_segment_malloc(512, machine.number, std::ptr::null_mut()).is_null()
+            && machine.segment(512, std::ptr::null_mut()) == 0
             && last_error().contains("forked");
         // SAFETY: nothing is freed in a child.
         unsafe { orlop_torch_free(pointer(block), 0, machine.number, std::ptr::null_mut()) };

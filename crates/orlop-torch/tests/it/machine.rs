@@ -1,11 +1,13 @@
 //! The simulated machine of all tests. The library's allocators are those of the process, so that the driver
 //! is not started anew: each test has a device of its own.
 
+use cudarc::driver::result::stream::StreamKind;
+use cudarc::driver::sys::CUstream;
 use orlop_cuda::{CudaDevice, DeviceStream};
 use orlop_cudasim_control::{KernelRun, SimulatedDriver, SimulationConfig};
 use orlop_torch::{
     orlop_torch_free, orlop_torch_last_error, orlop_torch_malloc, orlop_torch_record_stream,
-    orlop_torch_stats,
+    orlop_torch_segment_malloc, orlop_torch_stats,
 };
 use std::ffi::{c_char, c_int, c_void};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
@@ -13,7 +15,7 @@ use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 /// The memory of a device.
 pub(crate) const MEMORY: usize = 512 << 20;
 
-const DEVICES: usize = 13;
+const DEVICES: usize = 16;
 
 /// One test at a time: the races and the last error are those of all devices.
 static TURN: Mutex<()> = Mutex::new(());
@@ -45,6 +47,18 @@ impl Machine {
         let bytes = isize::try_from(bytes).unwrap();
         // SAFETY: streams of a test exist until its end.
         unsafe { orlop_torch_malloc(bytes, self.number, handle(stream)) }.addr()
+    }
+
+    pub(crate) fn segment(&self, bytes: usize, stream: *mut c_void) -> usize {
+        let bytes = isize::try_from(bytes).unwrap();
+        // SAFETY: as for `malloc`.
+        unsafe { orlop_torch_segment_malloc(bytes, self.number, stream) }.addr()
+    }
+
+    /// Creates a stream that the test destroys.
+    pub(crate) fn create_raw_stream(&self) -> CUstream {
+        self.device.context().bind_to_thread().unwrap();
+        cudarc::driver::result::stream::create(StreamKind::NonBlocking).unwrap()
     }
 
     pub(crate) fn free(&self, address: usize, stream: &DeviceStream) {

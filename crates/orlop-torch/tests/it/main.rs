@@ -9,3 +9,4 @@ mod pools;
 mod programs;
 mod requests;
 mod segments;
+mod streams;

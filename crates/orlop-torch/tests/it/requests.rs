@@ -6,6 +6,7 @@ use orlop_torch::{
     orlop_torch_malloc, orlop_torch_memory_fraction, orlop_torch_report, orlop_torch_reset_peaks,
     orlop_torch_trim,
 };
+use std::ffi::CStr;
 
 #[test]
 fn blocks_are_allocated_counted_and_freed() {
@@ -96,7 +97,7 @@ fn what_is_no_block_device_or_stream_is_an_error() {
     assert_eq!(last_error(), format!("{block:#x} is not the address of a live block"));
     machine.record(block, &stream);
     assert!(last_error().contains("is not the address of a live block"));
-    for device in [-1, 13, 64] {
+    for device in [-1, 16, 64] {
         // SAFETY: no stream is used.
         let block = unsafe { orlop_torch_malloc(512, device, handle(&stream)) };
         assert!(block.is_null() && last_error().starts_with("orlop: "), "{device}: {}", last_error());
@@ -111,10 +112,13 @@ fn settings_are_fixed_by_the_first_request() {
     let machine = Machine::new(0);
     let stream = machine.device.create_stream().unwrap();
     machine.free(machine.malloc(512, &stream), &stream);
-    // SAFETY: it ends with a zero.
-    assert_eq!(unsafe { orlop_torch_configure(c"orlop".as_ptr(), 0) }, -1);
-    assert!(last_error().starts_with("the allocator is in use"), "{}", last_error());
-    // SAFETY: as above.
-    assert_eq!(unsafe { orlop_torch_configure(c"bfc".as_ptr(), 0) }, -1);
+    // SAFETY: they end with a zero.
+    let configure = |policy: &CStr, limit| unsafe { orlop_torch_configure(policy.as_ptr(), limit) };
+    assert_eq!(configure(c"orlop", 0), 0, "they are those in use");
+    for (policy, limit) in [(c"orlop", 1 << 30), (c"orlop:hold_to_peak=off", 0)] {
+        assert_eq!(configure(policy, limit), -1);
+        assert!(last_error().starts_with("the allocator is in use with other"), "{}", last_error());
+    }
+    assert_eq!(configure(c"bfc", 0), -1);
     assert!(last_error().starts_with("no policy is named \"bfc\""), "{}", last_error());
 }

@@ -1,13 +1,15 @@
 //! Segments for PyTorch's own allocator.
 
 use crate::machine::{MEMORY, Machine, handle, last_error, pointer};
-use orlop_torch::{orlop_torch_segment_free, orlop_torch_segment_malloc};
+use cudarc::driver::result::stream;
+use cudarc::driver::sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_GLOBAL;
+use orlop_torch::orlop_torch_segment_free;
 
 #[test]
 fn a_segment_is_reused_after_all_work_of_the_device() {
     let machine = Machine::new(8);
     let (main, side) = (machine.device.create_stream().unwrap(), machine.device.create_stream().unwrap());
-    let allocate = |stream| orlop_torch_segment_malloc(20 << 20, machine.number, handle(stream)).addr();
+    let allocate = |stream| machine.segment(20 << 20, handle(stream));
     let free = |address, stream| {
         orlop_torch_segment_free(pointer(address), 20 << 20, machine.number, handle(stream));
     };
@@ -24,9 +26,8 @@ fn a_segment_is_reused_after_all_work_of_the_device() {
         free(other, &side);
     }
     assert_eq!(machine.driver.races(), []);
-    assert!(orlop_torch_segment_malloc(isize::MAX, machine.number, handle(&main)).is_null());
-    let too_much = isize::try_from(2 * MEMORY).unwrap();
-    assert!(orlop_torch_segment_malloc(too_much, machine.number, handle(&main)).is_null());
+    assert_eq!(machine.segment(isize::MAX.unsigned_abs(), handle(&main)), 0);
+    assert_eq!(machine.segment(2 * MEMORY, handle(&main)), 0);
     assert!(last_error().contains("out of memory"), "{}", last_error());
     free(12345, &main);
     assert!(last_error().contains("0x3039"), "{}", last_error());
@@ -35,19 +36,24 @@ fn a_segment_is_reused_after_all_work_of_the_device() {
 #[test]
 fn a_segment_that_is_freed_in_a_capture_is_kept_until_after_it() {
     let machine = Machine::new(12);
-    let stream = machine.device.create_stream().unwrap();
-    let segment = orlop_torch_segment_malloc(20 << 20, machine.number, handle(&stream)).addr();
-    machine.write(&stream, segment, 20 << 20);
-    let mode = cudarc::driver::sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_GLOBAL;
-    stream.cudarc().begin_capture(mode).unwrap();
-    orlop_torch_segment_free(pointer(segment), 20 << 20, machine.number, handle(&stream));
-    let other = orlop_torch_segment_malloc(20 << 20, machine.number, handle(&stream)).addr();
+    // A stream of PyTorch, which the library knows by the request only.
+    let raw = machine.create_raw_stream();
+    let free = |address| {
+        orlop_torch_segment_free(pointer(address), 20 << 20, machine.number, raw.cast());
+    };
+    let segment = machine.segment(20 << 20, raw.cast());
+    // SAFETY: the stream exists until the end of the process.
+    unsafe { stream::begin_capture(raw, CU_STREAM_CAPTURE_MODE_GLOBAL) }.unwrap();
+    free(segment);
+    assert!(last_error().contains("captur"), "{}", last_error());
+    let other = machine.segment(20 << 20, raw.cast());
     assert!(other != 0 && other != segment);
-    let flags = cudarc::driver::sys::CUgraphInstantiate_flags(0);
-    stream.cudarc().end_capture(flags).unwrap();
-    for address in [other, segment] {
-        orlop_torch_segment_free(pointer(address), 20 << 20, machine.number, handle(&stream));
-    }
+    // SAFETY: as above. An invalid capture is an error.
+    let graph = unsafe { stream::end_capture(raw) }.unwrap();
+    // SAFETY: the graph is used no more.
+    unsafe { cudarc::driver::result::graph::destroy(graph) }.unwrap();
+    free(other);
+    free(segment);
     assert!(last_error().contains("is not the address of a live block"), "{}", last_error());
     assert_eq!(machine.stat("allocation.all.current"), 0);
 }

@@ -17,7 +17,7 @@ use std::sync::atomic::Ordering;
 impl RecorderInner {
     #[inline]
     pub(super) fn block(&self, block: &RawBlock, action: EventAction) {
-        let Some(thread) = thread::number() else { return self.skip() };
+        let Some(thread) = thread::number() else { return self.count_own() };
         let ticks = self.clock.ticks();
         let mut site = 0;
         if matches!(action, EventAction::Allocate | EventAction::ExternalAdopted) {
@@ -55,7 +55,7 @@ impl RecorderInner {
     /// A block that grew in place is recorded as a free of its former size and an allocation of the new one.
     #[cold]
     fn grown(&self, block: &RawBlock, requested: usize) {
-        let Some(thread) = thread::number() else { return self.skip() };
+        let Some(thread) = thread::number() else { return self.count_own() };
         let ticks = self.clock.ticks();
         let record = EventRecord::mark(ticks, EventAction::FreeRequested, block.device, thread);
         self.rings.push(&EventRecord {
@@ -71,7 +71,7 @@ impl RecorderInner {
 
     #[cold]
     pub(super) fn raw_freed(&self, address: usize, found: &LookupResult) {
-        let Some(thread) = thread::number() else { return self.skip() };
+        let Some(thread) = thread::number() else { return self.count_own() };
         // Raw addresses belong to the host.
         let record = EventRecord::mark(self.clock.ticks(), EventAction::FreeRequested, Device::CPU, thread);
         let (address, bytes) = (address as u64, found.requested as u64);
@@ -82,7 +82,7 @@ impl RecorderInner {
     pub(super) fn rare(&self, event: &Event<'_>) {
         match event {
             Event::OutOfMemory { report } => {
-                let Some(thread) = thread::number() else { return self.skip() };
+                let Some(thread) = thread::number() else { return self.count_lost() };
                 let _guard = RecordingGuard::begin();
                 self.refusals.log(report.number, self.refusal(report, thread));
             }
@@ -135,22 +135,29 @@ impl RecorderInner {
             let _guard = RecordingGuard::begin();
             self.regions.log(record);
         } else if !self.regions.defer(record) {
-            self.skip();
+            self.count_lost();
         }
     }
 
     #[cold]
     pub(super) fn mark(&self, text: &str, device: Device, bytes: u64, kind: MemoryKind) {
-        let Some(thread) = thread::number() else { return self.skip() };
+        let Some(thread) = thread::number() else { return self.count_lost() };
         let _guard = RecordingGuard::begin();
         let record = EventRecord::mark(self.clock.ticks(), EventAction::Annotation, device, thread);
         let text = locked(&self.names).text(text);
         self.rings.push(&EventRecord { text, bytes, kind, ..record });
     }
 
+    /// Counts an event of a block that the recorder itself allocates or frees.
     #[cold]
-    fn skip(&self) {
-        self.skipped.fetch_add(1, Ordering::Relaxed);
+    fn count_own(&self) {
+        self.own.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Counts another event that cannot be recorded, because its thread is recording.
+    #[cold]
+    fn count_lost(&self) {
+        self.lost.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Converts records of blocks, of regions and of refusals to events with their devices, in order of time.

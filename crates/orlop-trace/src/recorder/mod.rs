@@ -13,7 +13,7 @@
 //!   [slots](orlop_sync::thread_slot); threads beyond the thirty-second share some, each behind a lock.
 //!   Annotations, backtraces and region events are rare, and take a lock of the recorder.
 //! * **No recursion.** Blocks that the recorder itself allocates from an observed allocator are not recorded,
-//!   but counted as lost. Regions that are reserved for them are recorded: other blocks will be in them, too.
+//!   but counted ([`DrainReport::own`]). Regions that are reserved for them are recorded: other blocks will be in them, too.
 //!
 //! The events of threads are merged by their time stamps: the processor's counter if it is synchronized
 //! between processors (see [`EventClock`]), else the system's clock. A free is stamped before the block can
@@ -56,6 +56,7 @@
 //! ```
 
 mod backtraces;
+mod drained;
 mod event_codec;
 mod names;
 mod record;
@@ -71,8 +72,10 @@ mod tests;
 mod thread;
 
 pub use self::backtraces::Backtraces;
+pub use self::drained::DrainReport;
 pub use self::recording_file::RecordingFile;
 
+use self::drained::UnwrittenEvents;
 use self::event_codec::DecodedEvent;
 use self::names::{NameLookup, NameTables};
 use self::refusals::RefusalRecorder;
@@ -107,16 +110,6 @@ pub struct RecorderBuilder {
     max_file_bytes: u64,
 }
 
-/// The result of [`Recorder::drain`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-#[non_exhaustive]
-pub struct DrainReport {
-    /// The number of events written.
-    pub events: u64,
-    /// The number of events that were overwritten before.
-    pub lost: u64,
-}
-
 struct RecorderInner {
     clock: EventClock,
     /// The clock when the recorder was created.
@@ -126,8 +119,8 @@ struct RecorderInner {
     refusals: RefusalRecorder,
     backtraces: Backtraces,
     allocations: AtomicU64,
-    /// The number of events of threads that were recording already.
-    skipped: AtomicU64,
+    /// The number of events of the recorder's own blocks since the last drain.
+    own: AtomicU64,
     names: Mutex<NameTables>,
     /// The names that are in the drained file. Locked during a drain, while the writer runs.
     file: ColdMutex<NameLookup>,
@@ -135,19 +128,6 @@ struct RecorderInner {
     drained: Mutex<Vec<u64>>,
     /// The events that were lost before now.
     lost: AtomicU64,
-}
-
-/// Events that a drain has taken and not written: they are counted as lost when this is dropped, also by a
-/// panic of the writer.
-struct UnwrittenEvents<'a> {
-    count: u64,
-    lost: &'a AtomicU64,
-}
-
-impl Drop for UnwrittenEvents<'_> {
-    fn drop(&mut self) {
-        self.lost.fetch_add(self.count, Ordering::Relaxed);
-    }
 }
 
 impl Default for RecorderBuilder {
@@ -205,7 +185,7 @@ impl RecorderBuilder {
             refusals: RefusalRecorder::new(self.capacity),
             backtraces: self.backtraces,
             allocations: AtomicU64::new(0),
-            skipped: AtomicU64::new(0),
+            own: AtomicU64::new(0),
             names: Mutex::default(),
             file: ColdMutex::default(),
             drained: Mutex::default(),
@@ -353,18 +333,18 @@ impl Recorder {
             }
             unwritten.count -= 1;
         }
-        Ok(DrainReport { events: events.len() as u64, lost })
+        Ok(DrainReport { events: events.len() as u64, lost, own: inner.own.swap(0, Ordering::Relaxed) })
     }
 
     /// Returns the number of events that cannot be read any more: overwritten before a [`Recorder::drain`],
-    /// or before now if there was none; and events of memory that the recorder itself allocated.
+    /// or before now if there was none; and others than blocks that a thread caused while it was recording.
     #[must_use]
     pub fn lost(&self) -> u64 {
         let inner = &*self.inner;
         let pending = inner.rings.overwritten(&locked(&inner.drained))
             + inner.regions.evicted()
             + inner.refusals.evicted();
-        pending + inner.lost.load(Ordering::Relaxed) + inner.skipped.load(Ordering::Relaxed)
+        pending + inner.lost.load(Ordering::Relaxed)
     }
 }
 

@@ -63,8 +63,8 @@ impl RecordingFile {
         self.recorder.annotate(text);
     }
 
-    /// Ends the recording. Returns the number of events in the file and of those that were lost: overwritten
-    /// before they were written, or beyond the file's maximum size.
+    /// Ends the recording. Returns the number of events in the file, of those that were lost (overwritten
+    /// before they were written, or beyond the file's maximum size), and of the recorder's own blocks.
     ///
     /// # Errors
     ///
@@ -128,10 +128,13 @@ impl FileWriter {
     /// Writes the events since the last call, and how many were lost.
     fn write(&mut self, is_last: bool) -> Result<()> {
         if let Some(file) = self.file.as_mut().filter(|file| file.bytes() < self.max_bytes) {
-            self.report.events += self.recorder.drain_into(file, is_last)?.events;
+            let written = self.recorder.drain_into(file, is_last)?;
+            self.report.events += written.events;
+            self.report.own += written.own;
         } else {
-            let beyond = self.recorder.drain_into(&mut self.beyond, is_last)?.events;
-            self.recorder.inner.lost.fetch_add(beyond, Ordering::Relaxed);
+            let beyond = self.recorder.drain_into(&mut self.beyond, is_last)?;
+            self.recorder.inner.lost.fetch_add(beyond.events, Ordering::Relaxed);
+            self.report.own += beyond.own;
         }
         let lost = self.recorder.lost();
         if let Some(file) = &mut self.file {

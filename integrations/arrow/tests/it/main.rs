@@ -44,6 +44,29 @@ fn a_tensor_is_the_memory_of_its_buffer() {
 }
 
 #[test]
+fn a_buffer_has_the_bytes_of_any_contiguous_tensor() {
+    let numbers = || Tensor::from_slice(&[1.0f32, 2.0, 3.0, 4.0]).unwrap();
+    let cases = [
+        ("no elements", Tensor::zeros([0, 3], DType::F32).unwrap(), &[][..]),
+        ("an empty view", numbers().narrow(0, 2, 0).unwrap(), &[]),
+        ("no dimensions", Tensor::full([0usize; 0], 7.0, DType::F32).unwrap(), &[7.0]),
+        ("a column", numbers().view([1, 4]).unwrap().t().unwrap(), &[1.0, 2.0, 3.0, 4.0]),
+        ("one of a column", numbers().view([4, 1]).unwrap().narrow(0, 2, 1).unwrap(), &[3.0]),
+    ];
+    for (name, tensor, expected) in cases {
+        let sizes = tensor.sizes().to_vec();
+        let buffer = into_buffer(tensor).unwrap_or_else(|refused| panic!("{name}: {refused}"));
+        assert_eq!(&ScalarBuffer::<f32>::from(buffer.clone())[..], expected, "{name}");
+        let back = from_buffer(buffer, &sizes[..], DType::F32).unwrap();
+        assert_eq!((back.sizes(), &back.to_vec::<f32>().unwrap()[..]), (&sizes[..], expected), "{name}");
+    }
+    // What is empty is refused for the same reasons as anything else.
+    let base = numbers();
+    let empty = base.narrow(0, 2, 0).unwrap();
+    assert!(matches!(into_buffer(empty).unwrap_err().source, Error::Shared));
+}
+
+#[test]
 fn what_cannot_be_shared_is_an_error() {
     let floats = Buffer::from_vec(vec![0f32; 6]);
     let length = from_buffer(floats.clone(), [4], DType::F32);

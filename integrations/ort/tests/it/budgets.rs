@@ -37,6 +37,20 @@ fn a_refused_request_is_an_error_of_the_run() {
     }
 }
 
+/// A refusal that was not taken is not the reason of a later error.
+#[test]
+fn an_unrelated_error_has_no_refusal() {
+    let Some(fixture) = fixture() else { return };
+    fixture.context.set_budget(Device::CPU, MemoryKind::Persistent, Budget::hard(1024).strict()).unwrap();
+    fixture.session(&fixture.classifier, 1).unwrap_err();
+    fixture.context.set_budget(Device::CPU, MemoryKind::Persistent, Budget::default()).unwrap();
+    let mut session = fixture.session(&fixture.classifier, 1).unwrap();
+    let input = images(1);
+    let error = fixture.memory.run(&mut session, &[("no such input", &input)]).unwrap_err();
+    assert!(matches!(error, Error::Runtime(_)), "{error}");
+    assert!(fixture.memory.take_refusal().is_none());
+}
+
 #[test]
 fn a_session_that_does_not_fit_is_an_error() {
     let Some(fixture) = fixture() else { return };

@@ -5,8 +5,6 @@ from pathlib import Path
 
 from orlop._inputs import Progress
 
-__file__: str
-
 class OrlopError(Exception):
     """The base of all exceptions of this package."""
 

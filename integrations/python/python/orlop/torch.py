@@ -39,6 +39,7 @@ __all__ = [
     "pool",
     "report",
     "reset_peak_stats",
+    "retire",
     "stats",
     "trim",
 ]
@@ -75,7 +76,7 @@ def library_path() -> Path:
 def install(
     door: str = "all",
     *,
-    policy: str = "orlop",
+    policy: str | None = None,
     limit: int | None = None,
     patch: bool = False,
 ) -> None:
@@ -83,15 +84,16 @@ def install(
 
     Args:
         door: ``"all"``: orlop serves every request. ``"pool"``: a :func:`pool` is open until the process ends.
-        policy: ``"orlop"``, ``"orlop:hold_to_peak=N"`` (a 2^N-th more than the peak is reserved before pages
-            move; ``off`` for no bound), or ``"torch"`` with PyTorch's settings after a colon
+        policy: ``"orlop"``, which is the default; ``"orlop:hold_to_peak=N"`` (a 2^N-th more than the peak is
+            reserved before pages move; ``off`` for no bound); ``"orlop:streams=apart"`` (no stream waits for
+            another before a request would fail); or ``"torch"`` with PyTorch's settings after a colon
             (``"torch:expandable_segments:True"``).
-        limit: The maximum of reserved bytes of a device.
+        limit: The maximum of reserved bytes of a device; at least 1.
         patch: Whether PyTorch's functions of statistics answer by orlop's; of the door ``"pool"`` they are
             PyTorch's own.
 
     Raises:
-        AllocatorError: CUDA is in use, or a setting is invalid.
+        AllocatorError: CUDA is in use, or a setting is invalid or not that of the allocator in use.
     """
     if door == "pool":
         # It is open until the process ends, and is closed while the driver is there.
@@ -117,19 +119,23 @@ def install(
 
 
 @contextlib.contextmanager
-def pool(*, policy: str = "orlop", limit: int | None = None, no_split: bool = False) -> Iterator[Any]:
+def pool(*, policy: str | None = None, limit: int | None = None, no_split: bool = False) -> Iterator[Any]:
     """Opens a ``torch.cuda.MemPool`` over orlop, for requests of all threads on the current device.
 
     While it is open, PyTorch does not release cached segments, not even before an out-of-memory error, and
-    PyTorch 2.11 does not reuse blocks with a recorded stream (``Tensor.record_stream``).
+    PyTorch 2.11 does not reuse blocks with a recorded stream (``Tensor.record_stream``). It must not be closed
+    while another thread captures a graph: the wait for the device would end the capture.
 
     Args:
-        policy: As for :func:`install`.
+        policy: As for :func:`install`. Without policy and limit, those that were given before stay.
         limit: As for :func:`install`.
         no_split: Whether PyTorch takes a segment for each block.
 
     Yields:
         The pool.
+
+    Raises:
+        AllocatorError: A setting is invalid, or not that of the allocator in use.
     """
     import torch
 
@@ -149,6 +155,23 @@ def pool(*, policy: str = "orlop", limit: int | None = None, no_split: bool = Fa
 def trim(device: int | None = None) -> int:
     """Releases the cached memory of a device, and returns its bytes."""
     return int(_library().orlop_torch_trim(_device(device)))
+
+
+def retire(stream: Any) -> None:
+    """Waits for the work of a stream and makes orlop forget it, so that the program can destroy it.
+
+    For a stream that the program wraps (``torch.cuda.ExternalStream``): otherwise it must exist until the end
+    of the process, because orlop gives it work after its blocks were freed, too. The program gives it no work
+    meanwhile. Tensors that it used may live on.
+
+    Args:
+        stream: A ``torch.cuda.Stream``.
+
+    Raises:
+        AllocatorError: The stream captures, or the device failed. It must not be destroyed then.
+    """
+    if _library().orlop_torch_retire_stream(stream.device.index, stream.cuda_stream) != 0:
+        raise AllocatorError(last_error())
 
 
 def stats(device: int | None = None) -> dict[str, int]:
@@ -172,12 +195,19 @@ def last_error() -> str:
     return _read(_library().orlop_torch_last_error)
 
 
-def _configure(policy: str, limit: int | None) -> None:
-    if _library().orlop_torch_configure(policy.encode(), limit or 0) != 0:
+def _configure(policy: str | None, limit: int | None) -> None:
+    """Gives settings; without any, the library keeps those that it has."""
+    if limit is not None and not 1 <= limit < 1 << 64:
+        raise AllocatorError(f"the limit is {limit} bytes: at least 1, or None")
+    if policy is None and limit is None:
+        return
+    if _library().orlop_torch_configure((policy or "orlop").encode(), limit or 0) != 0:
         raise AllocatorError(last_error())
 
 
+@functools.cache
 def _pluggable(malloc: str, free: str) -> Any:
+    """Returns PyTorch's object of an allocator, which is kept: memory that it made is freed by it."""
     import torch
 
     return torch.cuda.memory.CUDAPluggableAllocator(str(library_path()), malloc, free)
@@ -216,6 +246,7 @@ def _device(device: int | None) -> int:
 def _library() -> ctypes.CDLL:
     library = ctypes.CDLL(str(library_path()))
     library.orlop_torch_configure.argtypes = [ctypes.c_char_p, ctypes.c_uint64]
+    library.orlop_torch_retire_stream.argtypes = [ctypes.c_int, ctypes.c_void_p]
     library.orlop_torch_trim.argtypes = [ctypes.c_int]
     library.orlop_torch_trim.restype = ctypes.c_uint64
     library.orlop_torch_reset_peaks.argtypes = [ctypes.c_int]
