@@ -72,7 +72,7 @@ impl ProblemBuilder {
     /// Fixes the offset of a buffer, in bytes. Takes time in proportion to the number of buffers that were
     /// fixed before. A problem with fixed offsets or reserved ranges is planned with first fit and ejection
     /// alone, the first plan of which takes time in proportion to the number of pairs of buffers that are
-    /// live together.
+    /// live together; if it is stopped before, buffers are stacked above what is fixed.
     ///
     /// ```
     /// use orlop_plan::{Buffer, Planner, ProblemBuilder, verify};

@@ -48,7 +48,8 @@ impl Plan {
     ///
     /// # Errors
     ///
-    /// Those of [`Problem::write_csv`]. If the plan is of another problem, buffers without an offset are written with 0.
+    /// Those of [`Problem::write_csv`]. If the plan is of another problem, buffers without an offset are
+    /// written with 0.
     pub fn write_csv(&self, problem: &Problem, writer: impl Write) -> io::Result<()> {
         write(problem, Some(self), writer)
     }
