@@ -310,7 +310,7 @@ impl<B: DeviceBacking> DeviceAllocator<B> {
             (report.largest_free, report.free, report.live) = (largest_free, cached, live);
             // Without a limit that is set, the engine's is all memory of the device.
             let is_set = limit < self.backing.memory();
-            (report.reserved, report.limit) = (reserved, is_set.then_some(limit));
+            (report.reserved, report.limit) = (reserved, Some(limit));
             report.rounded = usize::try_from(rounded).unwrap_or(usize::MAX);
             if is_set && reserved.saturating_add(rounded) > limit {
                 report.refusal = Refusal::Limit;
