@@ -69,20 +69,22 @@ impl<B: DeviceBacking> Engine<B> {
     /// Returns `false` if it does not: the block stays pending.
     #[must_use]
     fn wait_for_pending(&mut self, chunk: Index, stream: u32) -> bool {
-        let events = self.chunks[chunk].events as usize;
-        let waits = self.pending.order.iter().copied().filter(|&user| self.place_in(user, chunk).is_some());
-        let users: Vec<u32> = waits.take(events).collect();
-        // The growth lock keeps other threads from waits for events out of their queues.
-        debug_assert_eq!(users.len(), events);
-        let can_wait = |user: &u32| {
-            let events = &self.pending.queues[*user as usize].events;
-            self.place_in(*user, chunk).is_some_and(|place| !is_shared(events, place))
+        let count = self.chunks[chunk].events as usize;
+        let place_in = |user: u32| {
+            let events = &self.pending.queues[user as usize].events;
+            events.iter().position(|awaited| awaited.chunk == chunk)
         };
-        if users.len() != events || !users.iter().all(can_wait) {
+        let places = self.pending.order.iter().filter_map(|&user| place_in(user).map(|place| (user, place)));
+        let places: Vec<_> = places.take(count).collect();
+        // The growth lock keeps other threads from waits for events out of their queues.
+        debug_assert_eq!(places.len(), count);
+        let is_shared =
+            |&(user, place): &(u32, usize)| is_shared(&self.pending.queues[user as usize].events, place);
+        if places.len() != count || places.iter().any(is_shared) {
             return false;
         }
-        for (done, &user) in users.iter().enumerate() {
-            if !self.wait_in_queue(chunk, user, stream) {
+        for (done, &(user, place)) in places.iter().enumerate() {
+            if !self.wait_in_queue(user, place, stream) {
                 // The stream has waited for those before, and stands for them.
                 if done > 0 {
                     self.add_use(chunk, stream);
@@ -94,15 +96,10 @@ impl<B: DeviceBacking> Engine<B> {
         true
     }
 
-    /// Returns the place of a block in the queue of a stream.
-    fn place_in(&self, user: u32, chunk: Index) -> Option<usize> {
-        self.pending.queues[user as usize].events.iter().position(|awaited| awaited.chunk == chunk)
-    }
-
-    /// Makes a stream wait for the event of a pending block in another one, and takes the block from there.
-    fn wait_in_queue(&mut self, chunk: Index, user: u32, stream: u32) -> bool {
-        let Some(place) = self.place_in(user, chunk) else { return false };
-        let event = self.pending.queues[user as usize].events[place].event;
+    /// Makes a stream wait for the event at this place of the queue of another one, and takes the block from
+    /// there.
+    fn wait_in_queue(&mut self, user: u32, place: usize, stream: u32) -> bool {
+        let AwaitedEvent { event, chunk, .. } = self.pending.queues[user as usize].events[place];
         if user == stream {
             self.backing.forget(event);
         } else {

@@ -166,15 +166,20 @@ proptest! {
     }
 }
 
-#[test]
-fn the_bound_counts_what_is_fixed() {
+/// Returns a problem in which 60 bytes do not fit below a fixed buffer, or between it and a reserved range.
+fn around_what_is_fixed() -> Problem {
     let mut builder = ProblemBuilder::new();
     for size in [100, 60, 50] {
-        builder.push(Buffer::unaligned(0..2, size)).unwrap();
+        builder.push(Buffer::unaligned(0..2, size)).expect("it is valid");
     }
-    builder.fix(0, 50).unwrap();
-    builder.reserve(160..200).unwrap();
-    let problem = builder.finish();
+    builder.fix(0, 50).expect("it is valid");
+    builder.reserve(160..200).expect("it is valid");
+    builder.finish()
+}
+
+#[test]
+fn the_bound_counts_what_is_fixed() {
+    let problem = around_what_is_fixed();
     let plan = Planner::new().plan(&problem);
     // 60 does not fit below 50 or between 150 and 160; the bound puts 10 of its bytes there.
     assert_eq!(plan.offsets(), [50, 200, 0]);
@@ -305,13 +310,7 @@ fn fixed_buffers_without_bytes_have_their_parts() {
 /// The height between what is fixed is above the bound, and no round lowers it.
 #[test]
 fn rounds_that_move_nothing_use_up_a_budget() {
-    let mut builder = ProblemBuilder::new();
-    for size in [100, 60, 50] {
-        builder.push(Buffer::unaligned(0..2, size)).unwrap();
-    }
-    builder.fix(0, 50).unwrap();
-    builder.reserve(160..200).unwrap();
-    let problem = builder.finish();
+    let problem = around_what_is_fixed();
     let mut rounds = 0;
     let plan = Planner::new().threads(2).budget(SearchBudget::short(4)).plan_with(&problem, |_| {
         rounds += 1;
