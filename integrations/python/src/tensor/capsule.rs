@@ -48,7 +48,7 @@ pub(super) fn new<M: CapsuleNames>(py: Python<'_>, exported: Managed<M>) -> PyRe
     })
 }
 
-/// Releases the managed tensor of a capsule that nobody consumed.
+/// Releases the managed tensor of a capsule that no consumer took.
 ///
 /// # Safety
 ///
