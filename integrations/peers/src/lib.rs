@@ -1,7 +1,7 @@
 //! Other allocators in orlop's conformance suite.
 //!
-//! A peer decides where blocks are in a pool of memory ([`Placement`]); [`PeerBacking`] makes a backing of it.
-//! Under the engine [`Direct`](orlop::memory::engine::Direct), which has a region for each block, the suite
+//! A peer decides where blocks are in a pool ([`Placement`]); [`PeerBacking`] makes a backing of it. Under
+//! the engine [`Direct`](orlop::memory::engine::Direct), which has a region for each block, the suite
 //! tests the peer: overlaps, alignments, contents, memory that is lost, what a full pool does.
 
 mod backing;
