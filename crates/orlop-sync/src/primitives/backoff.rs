@@ -7,8 +7,8 @@ use std::{cell::Cell, hint, thread};
 #[cfg(not(loom))]
 const SPINNING_WAITS: u32 = 7;
 
-/// A back-off for spin loops: processor hints first, then a yield to the scheduler. Under loom every wait is a
-/// yield.
+/// A back-off for spin loops: processor hints first, then a yield to the scheduler. Under loom every wait is
+/// a yield.
 #[derive(Debug, Default)]
 pub(crate) struct Backoff {
     /// The number of waits so far, as far as it counts.
