@@ -70,7 +70,8 @@ fn excluded_at(normal: &Normal) -> Vec<bool> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Buffer, Problem};
+    use crate::constraint::FlatProblem;
+    use crate::{Buffer, Problem, ProblemBuilder};
 
     #[test]
     fn regions_are_consecutive_and_depend_on_the_shift() {
@@ -87,6 +88,23 @@ mod tests {
             assert_eq!(regions.last().unwrap().spans.end, 5000);
         }
         assert_ne!(regions(&normal, 0), regions(&normal, 1));
+    }
+
+    #[test]
+    fn excluded_pairs_are_in_one_region() {
+        let mut builder = ProblemBuilder::new();
+        for at in 0..5000 {
+            builder.push(Buffer::unaligned(at..at + 5, 1)).unwrap();
+        }
+        builder.exclude(1000, 3900).unwrap();
+        let problem = builder.finish();
+        let normal = Normal::of_flat(&FlatProblem::restricted(&problem));
+        for shift in 0..4 {
+            let regions = regions(&normal, shift);
+            let region = |span: u32| regions.iter().position(|region| region.spans.contains(&span));
+            assert_eq!(region(1000), region(3900));
+            assert!(regions.len() > 1);
+        }
     }
 
     #[test]

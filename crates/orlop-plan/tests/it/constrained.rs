@@ -56,7 +56,7 @@ fn constrained(buffers: usize, time: u64, size: u64, log2: u32) -> impl Strategy
     )
 }
 
-/// Returns `true` if offsets are those of a plan: the definition, byte by byte.
+/// Returns `true` if offsets are those of a plan, or of the first buffers in one: the definition, byte by byte.
 fn is_plan(problem: &Problem, offsets: &[u64]) -> bool {
     let group = |index: usize| problem.part_of(index).map_or(index, |(whole, _)| whole);
     let bytes = |index: usize| offsets[index]..offsets[index] + problem.buffers()[index].size;
@@ -71,10 +71,10 @@ fn is_plan(problem: &Problem, offsets: &[u64]) -> bool {
     let are_excluded = |one: usize, other: usize| {
         problem.exclusions().any(|pair| pair == (one, other) || pair == (other, one))
     };
-    (0..problem.len()).all(|index| {
+    (0..offsets.len()).all(|index| {
         let buffer = &problem.buffers()[index];
-        let is_in_place =
-            problem.part_of(index).is_none_or(|(whole, at)| offsets[index] == offsets[whole] + at);
+        let is_in = |(whole, at): (usize, u64)| offsets.get(whole).is_none_or(|of| of + at == offsets[index]);
+        let is_in_place = problem.part_of(index).is_none_or(is_in);
         let is_fixed = problem.fixed_offset(index).is_none_or(|fixed| fixed == offsets[index]);
         let is_aligned = offsets[index].is_multiple_of(buffer.alignment.bytes() as u64);
         let is_reserved = |byte: u64| problem.reserved().iter().any(|range| range.contains(&byte));
@@ -93,12 +93,12 @@ fn is_plan(problem: &Problem, offsets: &[u64]) -> bool {
 /// Returns `true` if there is a plan of at most this height.
 fn has_plan(problem: &Problem, height: u64, offsets: &mut Vec<u64>) -> bool {
     let index = offsets.len();
-    let Some(buffer) = problem.buffers().get(index) else { return is_plan(problem, offsets) };
+    let Some(buffer) = problem.buffers().get(index) else { return true };
     (0..=height.saturating_sub(buffer.size)).any(|offset| {
         // Buffers without bytes may be anywhere.
         offsets.push(offset);
-        let found =
-            (buffer.size == 0 || offset + buffer.size <= height) && has_plan(problem, height, offsets);
+        let is_low = buffer.size == 0 || offset + buffer.size <= height;
+        let found = is_low && is_plan(problem, offsets) && has_plan(problem, height, offsets);
         offsets.pop();
         found
     })
