@@ -11,7 +11,9 @@ use crate::table::{self, bytes, count};
 use crate::target;
 use orlop::lab::plan::{PlanFile, PlanPage, Unplanned};
 use orlop::onnx::{ModelPlan, OnnxFile, OnnxModel};
-use orlop::plan::{Graph, GraphError, GraphProblem, MinPeak, NodeId, Plan, Planner, Problem, SearchBudget};
+use orlop::plan::{
+    Graph, GraphError, GraphProblem, MinPeak, NodeId, Plan, Planner, Problem, ProblemError, SearchBudget,
+};
 use serde::Serialize;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -122,10 +124,12 @@ pub(crate) fn run(arguments: &PlanArguments) -> Result<(), Failures> {
             ("step", Some(*file), answers.map_err(|error| wrong(&error))?)
         }
         PlanInput::Table(problem) => {
-            ("time", None, vec![of_problem(arguments, "csv", problem, begin.elapsed())])
+            let answer = of_problem(arguments, "csv", problem, begin.elapsed());
+            ("time", None, vec![answer.map_err(|error| wrong(&error))?])
         }
         PlanInput::Recording(problem) => {
-            ("event", None, vec![of_problem(arguments, "recording", problem, begin.elapsed())])
+            let answer = of_problem(arguments, "recording", problem, begin.elapsed());
+            ("event", None, vec![answer.map_err(|error| wrong(&error))?])
         }
     };
     match <[Answer; 1]>::try_from(answers) {
@@ -195,8 +199,13 @@ fn print_several(
 }
 
 /// Plans a problem that is no graph.
-fn of_problem(arguments: &PlanArguments, source: &'static str, problem: Problem, read: Duration) -> Answer {
-    let given = plan(arguments, problem, Instant::now());
+fn of_problem(
+    arguments: &PlanArguments,
+    source: &'static str,
+    problem: Problem,
+    read: Duration,
+) -> Result<Answer, ProblemError> {
+    let given = plan(arguments, problem, Instant::now())?;
     let buffers = count(given.problem.len() as u64);
     let path = arguments.file.display().to_string();
     let head = match source {
@@ -216,7 +225,7 @@ fn of_problem(arguments: &PlanArguments, source: &'static str, problem: Problem,
         weights: None,
         graph: None,
     };
-    Answer { label: String::new(), entry, given, other: None, read, head }
+    Ok(Answer { label: String::new(), entry, given, other: None, read, head })
 }
 
 /// Plans a model, in the given order and, if that was asked for, in another one.
@@ -276,18 +285,22 @@ fn plan_graph(
     let begin = Instant::now();
     let order = order(&model.graph);
     let lifetimes = model.graph.lifetimes(&order)?;
-    let planned = plan(arguments, lifetimes.problem().clone(), begin);
+    let planned = plan(arguments, lifetimes.problem().clone(), begin)?;
     Ok(PlannedGraph { order, lifetimes, planned })
 }
 
 /// Plans a problem. The time begins at `begin`.
-fn plan(arguments: &PlanArguments, problem: Problem, begin: Instant) -> Planned {
+fn plan(arguments: &PlanArguments, problem: Problem, begin: Instant) -> Result<Planned, ProblemError> {
+    let problem = match arguments.block_limit {
+        Some(limit) => problem.limit_blocks(limit)?,
+        None => problem,
+    };
     let budget = match arguments.budget {
         Some(time) => SearchBudget::iterations(u64::MAX).within(time),
         None => SearchBudget::short(problem.len()),
     };
     let plan = Planner::new().budget(budget).capacity(arguments.capacity.unwrap_or(0)).plan(&problem);
-    Planned { problem, plan, time: begin.elapsed() }
+    Ok(Planned { problem, plan, time: begin.elapsed() })
 }
 
 fn milliseconds(time: Duration) -> f64 {

@@ -15,6 +15,8 @@
 //! | plan | [`Planner`]; for comparison [`greedy_by_size`], the common planner |
 //! | fix offsets, reserve ranges | [`ProblemBuilder::fix`], [`ProblemBuilder::reserve`] |
 //! | place buffers in others: views, concatenations, aliases | [`ProblemBuilder::place_in`] |
+//! | lifetimes with gaps, pairs that may not share bytes | [`ProblemBuilder::gap`], [`ProblemBuilder::exclude`] |
+//! | plan for blocks of limited size | [`Problem::limit_blocks`] |
 //! | see what makes the bound | [`Problem::bound_witness`] |
 //! | plan again after a change | [`replan`], [`Planner::plan_from`] |
 //! | use | [`Plan::offset`], [`Plan::height`], [`Plan::verdict`] |
@@ -53,6 +55,7 @@ struct Readme;
 mod buffer;
 mod capacity;
 mod chain;
+mod conflicts;
 mod constraint;
 pub mod csv;
 mod ejection;
