@@ -22,6 +22,7 @@ mod blocks;
 mod chain;
 mod error;
 mod event;
+mod event_log;
 mod geometry;
 mod index;
 mod memory;
