@@ -23,6 +23,7 @@ mod isolated;
 mod kv;
 mod mcp;
 mod output;
+mod partitions;
 mod plan;
 mod plan_arguments;
 mod plan_capacity;
