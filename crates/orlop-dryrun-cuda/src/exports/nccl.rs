@@ -74,6 +74,25 @@ fn send(machine: &mut Machine, (elements, data_type): (usize, i32), handle: usiz
     machine.work.submit(stream)
 }
 
+/// Takes part in a broadcast: the root's buffer is what it was, and the one that it has the result in, too.
+fn broadcast(
+    machine: &mut Machine,
+    (to, from): (usize, usize),
+    (elements, data_type): (usize, i32),
+    (root, handle): (i32, usize),
+    stream: usize,
+) -> Outcome {
+    if communicator(machine, handle)?.rank != root {
+        return receive(machine, (to, from), (elements, data_type), handle, stream);
+    }
+    let bytes = bytes_of(elements, data_type)?;
+    machine.work.submit(stream)?;
+    if to != from {
+        copy(machine, to, from, bytes);
+    }
+    Ok(())
+}
+
 /// Gives `received` elements to a buffer, from one that has the same values in a world of one.
 fn receive(
     machine: &mut Machine,
@@ -207,19 +226,19 @@ library_calls! {
         to: usize,
         elements: usize,
         data_type: i32,
-        _root: i32,
+        root: i32,
         handle: usize,
         stream: usize,
-    ) |machine| { receive(machine, (to, from), (elements, data_type), handle, stream) }
+    ) |machine| { broadcast(machine, (to, from), (elements, data_type), (root, handle), stream) }
 
     fn ncclBcast(
         buffer: usize,
         elements: usize,
         data_type: i32,
-        _root: i32,
+        root: i32,
         handle: usize,
         stream: usize,
-    ) |machine| { receive(machine, (buffer, buffer), (elements, data_type), handle, stream) }
+    ) |machine| { broadcast(machine, (buffer, buffer), (elements, data_type), (root, handle), stream) }
 
     fn ncclReduce(
         from: usize,

@@ -22,14 +22,21 @@ fn a_world_of_one_keeps_what_is_known_and_a_larger_one_does_not() {
     let process = Process::new();
     assert_eq!(communicator(&process, 2, 2), Err(4));
     let buffer = process.allocate(4096).expect("it fits");
-    for (ranks, expected) in [(1, [1, 2, 3, 4]), (8, [0; 4])] {
+    // What the root of a broadcast sends stays known; what another rank receives is not.
+    let kept = [1, 2, 3, 4];
+    for (ranks, root, expected) in [(1, 0, kept), (8, 0, kept), (8, 1, [0; 4])] {
         let world = communicator(&process, ranks, 0).expect("a communicator");
         process.copy(buffer, &mut [1, 2, 3, 4]);
         // Four elements of one byte.
-        assert_eq!(process.call("ncclBcast", [buffer, 4, 1, 0, world, 0]), 0);
+        assert_eq!(process.call("ncclBcast", [buffer, 4, 1, root, world, 0]), 0);
         let mut read = [9; 4];
         process.read(&mut read, buffer);
-        assert_eq!(read, expected, "{ranks} ranks");
+        assert_eq!(read, expected, "{ranks} ranks, root {root}");
+        let to = buffer + 8;
+        process.copy(to, &mut [5; 4]);
+        assert_eq!(process.call("ncclBroadcast", [buffer, to, 4, 1, root, world, 0]), 0);
+        process.read(&mut read, to);
+        assert_eq!(read, expected, "{ranks} ranks, root {root}, to another buffer");
         assert_eq!(process.call1("ncclCommDestroy", world), 0);
         assert_eq!(process.call("ncclBcast", [buffer, 4, 1, 0, world, 0]), 4);
     }
