@@ -24,7 +24,7 @@ pub(in crate::exports) fn copy(machine: &mut Machine, to: usize, from: usize, by
         }
         (false, true) => answer(machine, to, from, bytes),
         (true, true) => {
-            let kept = machine.contents.read(from, bytes).map(<[u8]>::to_vec);
+            let kept = machine.contents.read(from, bytes);
             machine.forget(to, bytes);
             if let Some(kept) = kept {
                 machine.contents.write(to, kept);
@@ -48,7 +48,7 @@ fn answer(machine: &mut Machine, to: usize, from: usize, bytes: usize) {
         write_bytes(to, &mask.count.to_le_bytes()[..bytes]);
     } else if let Some(kept) = machine.contents.read(from, bytes) {
         machine.counters.kept += 1;
-        write_bytes(to, kept);
+        write_bytes(to, &kept);
     } else {
         note(if is_of_sizes(&kernel) { Guess::Size } else { Guess::Zero });
         *machine.counters.zero.entry(kernel).or_default() += 1;

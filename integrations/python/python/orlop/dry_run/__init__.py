@@ -96,7 +96,12 @@ def answer_of(command: list[str], environment: dict[str, str]) -> dict[str, Any]
     with (
         tempfile.TemporaryFile("w+", encoding="utf-8") as answer,
         subprocess.Popen(
-            command, env=environment, stdout=answer, stderr=subprocess.PIPE, encoding="utf-8", errors="replace"
+            command,
+            env=environment,
+            stdout=answer,
+            stderr=subprocess.PIPE,
+            encoding="utf-8",
+            errors="replace",
         ) as process,
     ):
         for line in process.stderr or ():
