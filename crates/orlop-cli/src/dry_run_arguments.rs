@@ -4,7 +4,7 @@ use crate::arguments::bytes;
 use crate::dry_run::{Search, Sweep};
 use clap::{Args, ValueEnum};
 use orlop_dryrun::gpu::GpuModel;
-use orlop_dryrun::settings::WorkspaceRule;
+use orlop_dryrun::settings::{Fraction, WorkspaceRule};
 use std::ffi::OsString;
 use std::path::PathBuf;
 
@@ -24,6 +24,11 @@ impl From<Workspaces> for WorkspaceRule {
             Workspaces::Most => Self::Most,
         }
     }
+}
+
+fn mask_assumption(text: &str) -> Result<Fraction, String> {
+    let part = text.strip_prefix("mask=").and_then(Fraction::parse);
+    part.ok_or_else(|| "an assumption is like mask=0.5, with a number from 0 to 1".to_owned())
 }
 
 #[derive(Debug, Args)]
@@ -54,6 +59,11 @@ pub(crate) struct DryRunArguments {
     #[arg(long, value_name = "FILE")]
     pub(crate) convolutions: Option<PathBuf>,
 
+    /// What is assumed of values that are not computed, like mask=0.5: the part of a mask's elements that is
+    /// true, of which x[mask] has the size [default: mask=0]
+    #[arg(long, value_name = "NAME=VALUE", value_parser = mask_assumption)]
+    pub(crate) assume: Option<Fraction>,
+
     /// Writes checkpoints of the program, although their values are noise [default: torch.save and
     /// safetensors write no files]
     #[arg(long)]
@@ -67,11 +77,16 @@ pub(crate) struct DryRunArguments {
     #[arg(long, value_name = "NAME=N..N", value_parser = Search::parse)]
     pub(crate) find: Option<Search>,
 
+    /// The JSON of an earlier dry run (--json), with whose peak that of this one is compared
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["sweep", "find"])]
+    pub(crate) baseline: Option<PathBuf>,
+
     /// The folder for the snapshot and what else the run writes
     #[arg(long, short, value_name = "FOLDER", default_value = "orlop-dry-run")]
     pub(crate) output: PathBuf,
 
-    /// The Python whose PyTorch is used [default: PROGRAM, if that is a Python, or else python3]
+    /// The Python whose PyTorch is used [default: PROGRAM, if that is a Python, or else python3; in
+    /// the package for Python, its interpreter]
     #[arg(long, value_name = "PROGRAM")]
     pub(crate) python: Option<PathBuf>,
 
@@ -83,11 +98,11 @@ pub(crate) struct DryRunArguments {
     #[arg(long, value_name = "FILE")]
     pub(crate) library: Option<PathBuf>,
 
-    /// Prints JSON, an object, instead of text
+    /// Prints JSON, an object, instead of text; what the program prints goes to the standard error
     #[arg(long)]
     pub(crate) json: bool,
 
-    /// The program and its arguments, like python train.py
-    #[arg(required = true, last = true, value_name = "PROGRAM")]
+    /// The program and its arguments, like python train.py; a file that ends in .py is run by --python
+    #[arg(required = true, trailing_var_arg = true, value_name = "PROGRAM")]
     pub(crate) program: Vec<OsString>,
 }

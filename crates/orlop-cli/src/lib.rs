@@ -90,7 +90,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>, program: &ProgramComma
         Command::Gate(arguments) => gate::run(&arguments),
         Command::Fit(arguments) => fit::run(&arguments),
         Command::Ranks(arguments) => ranks::run(&arguments),
-        Command::DryRun(arguments) => dry_run::run(&arguments),
+        Command::DryRun(arguments) => dry_run::run(&arguments, program),
         Command::Completions(arguments) => completions::run(&arguments),
         Command::Mcp => mcp::run(program),
     };
