@@ -17,6 +17,7 @@
 //! | place buffers in others: views, concatenations, aliases | [`ProblemBuilder::place_in`] |
 //! | lifetimes with gaps, pairs that may not share bytes | [`ProblemBuilder::gap`], [`ProblemBuilder::exclude`] |
 //! | plan for blocks of limited size | [`Problem::limit_blocks`] |
+//! | divide buffers among several memories | [`SpacePlanner`], [`Space`] |
 //! | see what makes the bound | [`Problem::bound_witness`] |
 //! | plan again after a change | [`replan`], [`Planner::plan_from`] |
 //! | use | [`Plan::offset`], [`Plan::height`], [`Plan::verdict`] |
@@ -74,6 +75,7 @@ mod planner;
 mod problem;
 mod replan;
 mod skyline;
+mod spaces;
 mod sweep;
 mod tflite;
 mod verify;
@@ -88,5 +90,6 @@ pub use self::plan::{CapacityVerdict, Plan, Verdict};
 pub use self::planner::{Planner, SearchBudget, SearchProgress};
 pub use self::problem::{MAX_BUFFERS, Problem, ProblemBuilder};
 pub use self::replan::replan;
+pub use self::spaces::{Space, SpaceError, SpacePlan, SpacePlanner, SpacesPlan};
 pub use self::verify::verify;
 pub use self::witness::BoundWitness;

@@ -268,7 +268,7 @@ impl ProblemBuilder {
         Ok(())
     }
 
-    fn existing(&self, index: usize) -> Result<(), ProblemError> {
+    pub(crate) fn existing(&self, index: usize) -> Result<(), ProblemError> {
         if index < self.problem.len() { Ok(()) } else { Err(ProblemError::NoBuffer { index }) }
     }
 }

@@ -8,6 +8,7 @@ mod hostile;
 mod random;
 mod search;
 mod shipped;
+mod spaces;
 mod tiny;
 
 use orlop_core::Alignment;
