@@ -10,6 +10,7 @@ mod builder;
 mod capacity;
 mod events;
 mod export;
+mod layers;
 mod lengths;
 mod miss;
 mod prefix;
@@ -28,6 +29,7 @@ mod tiers;
 
 pub use self::builder::{CheckpointPolicy, KvPoolBuilder, Visibility};
 pub use self::capacity::LengthMix;
+pub use self::layers::KvLayer;
 pub use self::prefix::{HashedRequest, PrefixHasher, PrefixPin};
 pub use self::request::{Admission, AdmissionRequest, AdmissionVerdict};
 pub use self::rewind::Truncation;

@@ -96,9 +96,11 @@ impl KvPool {
         self.check_awake()?;
         let slot = self.slot(sequence)?;
         let state = self.state(slot);
-        if tokens > state.settled || state.loads > 0 {
+        if tokens > state.settled {
             return Err(KvError::BeyondEnd { position: tokens, end: state.settled });
         }
+        self.check_no_load(slot)?;
+        let state = self.state(slot);
         self.check_settled(state.written_by)?;
         let units = (tokens / self.settings.keys.unit).min(units_of(&state.chain));
         let tokens = units * self.settings.keys.unit;

@@ -148,7 +148,12 @@ fn play(
                 oracle.end_load(pick, random.below(3) > 0);
                 let left = oracle.length(pick) - oracle.running[pick].scheduled;
                 if left > 0 {
-                    let _ = oracle.begin_load(pick, 1 + random.below(left), u64::from(random.below(50)));
+                    let (tokens, lease) = (1 + random.below(left), u64::from(random.below(50)));
+                    if random.below(2) == 0 {
+                        let _ = oracle.begin_load(pick, tokens, lease);
+                    } else if oracle.begin_load_by_layer(pick, tokens, lease).is_ok() {
+                        let _ = oracle.append(pick, 1 + random.below(4));
+                    }
                 }
             }
             16..=17 if count > 0 => oracle.push_tokens(pick),
