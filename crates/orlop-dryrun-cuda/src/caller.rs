@@ -62,8 +62,8 @@ fn add(machine: &mut Machine, guess: Guess, line: &str, count: u64) {
     *machine.counters.guesses.entry((guess, line.to_owned())).or_default() += count;
 }
 
-/// Returns the line of the program that this thread runs.
-fn line() -> String {
+/// Returns the line of the program that this thread runs. The machine is not locked.
+pub(crate) fn line() -> String {
     let address = NAME_CALLER.load(Relaxed);
     let mut name = [0_u8; MAX_NAME];
     if address != 0 {

@@ -20,8 +20,8 @@ const WORKSPACES: &str = "ORLOP_DRY_RUN_WORKSPACES";
 const CONVOLUTIONS: &str = "ORLOP_DRY_RUN_CONVOLUTIONS";
 const TRUE_ELEMENTS: &str = "ORLOP_DRY_RUN_TRUE_ELEMENTS";
 
-/// The highest number of devices of a dry run.
-const MAX_DEVICES: u32 = 16;
+/// The highest number of devices of a process.
+pub const MAX_DEVICES: u32 = 16;
 
 /// When the work of a stream completes, as seen by the host. A real run is between the two.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

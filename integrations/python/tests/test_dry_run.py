@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import platform
 import subprocess
 import sys
@@ -132,3 +133,50 @@ def test_a_function_is_run_in_another_process(tmp_path: Path) -> None:
         command = [sys.executable, program, str(tmp_path / "run")]
         done = subprocess.run(command, cwd=tmp_path, check=False, capture_output=True, text=True)
         assert done.stdout == f"fits {64 << 20}\n", done.stderr
+
+
+# Each rank of a data-parallel training, with whole or with sharded states.
+RANKS = """
+import os
+import sys
+
+import torch
+import torch.distributed as dist
+
+rank = int(os.environ["LOCAL_RANK"])
+torch.cuda.set_device(rank)
+dist.init_process_group("nccl")
+model = torch.nn.Sequential(*(torch.nn.Linear(1024, 1024) for _ in range(4))).cuda()
+if sys.argv[1] == "sharded":
+    from torch.distributed.fsdp import fully_shard
+
+    model = fully_shard(model)
+else:
+    model = torch.nn.parallel.DistributedDataParallel(model, device_ids=[rank])
+optimizer = torch.optim.AdamW(model.parameters())
+model(torch.randn(8, 1024, device="cuda")).sum().backward()
+optimizer.step()
+gathered = [None] * dist.get_world_size()
+dist.all_gather_object(gathered, {"rank": rank})
+assert len(gathered) == 2
+dist.destroy_process_group()
+"""
+
+
+@needs_torch
+def test_ranks_are_processes(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(RANKS)
+    command = [sys.executable, "-m", "orlop.dry_run", "--quick", "--json", "--devices", "h100x2", "--"]
+    command += [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    peaks = []
+    for states in ("whole", "sharded"):
+        call = [*command, "train.py", states]
+        done = subprocess.run(call, cwd=tmp_path, check=False, capture_output=True, text=True, timeout=300)
+        assert done.returncode == 0, done.stderr
+        run = json.loads(done.stdout)
+        assert sorted(rank["device"] for rank in run["runs"]) == [0, 1]
+        first, second = (rank["peak_reserved"] for rank in run["runs"])
+        assert first == second
+        peaks.append(first)
+    # The optimizer's states of four layers of 4 MiB: whole, or halves.
+    assert peaks[0] > peaks[1]

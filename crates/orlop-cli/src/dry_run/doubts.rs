@@ -57,6 +57,11 @@ impl Doubts {
         if let Some((count, functions)) = counted(answers, "refused_functions") {
             doubts.add(Confidence::Low, format!("{count} calls were refused: {functions}"));
         }
+        let transforms = sum_of(answers, "transforms_without_workspace");
+        if transforms > 0 {
+            let sentence = format!("{transforms} plans of Fourier transforms have no workspace");
+            doubts.add(Confidence::Medium, sentence);
+        }
         if let Some((count, _)) = counted(answers, "convolutions_estimated") {
             let workspaces = match settings.workspaces {
                 WorkspaceRule::None => "no workspace: reserved bytes are too low",

@@ -80,7 +80,8 @@ fn library(arguments: &DryRunArguments, program: &ProgramCommand) -> Result<Path
             let path =
                 std::env::current_exe().map_err(|error| format!("cannot find this program: {error}"))?;
             let beside = path.parent().unwrap_or(Path::new(""));
-            vec![beside.to_owned(), beside.join("../lib"), beside.join("deps")]
+            // In `deps`, cargo builds it for the tests, too; beside the program, only if that is asked for.
+            vec![beside.join("deps"), beside.to_owned(), beside.join("../lib")]
         }
     };
     let mut found = places.into_iter().map(|folder| folder.join(LIBRARY)).filter(|path| path.is_file());

@@ -98,11 +98,11 @@ impl Runner {
 }
 
 fn settings(arguments: &DryRunArguments) -> Result<DryRunSettings, String> {
-    let mut settings = DryRunSettings::new(arguments.device.clone());
+    let mut settings = DryRunSettings::new(arguments.gpu()?);
     if let Some(memory) = arguments.memory {
         settings = settings.memory(memory);
     }
-    settings.devices = arguments.devices;
+    settings.devices = arguments.devices.count;
     settings.workspaces = arguments.workspaces.into();
     settings.allow_checkpoints = arguments.allow_checkpoints;
     settings.true_elements = arguments.assume.unwrap_or_default();

@@ -17,6 +17,8 @@ pub(crate) struct Counters {
     pub(crate) guesses: BTreeMap<(Guess, String), u64>,
     /// Masks whose true elements were counted in what was copied to the device.
     pub(crate) masks_counted: u64,
+    /// Plans of Fourier transforms, which have no workspaces.
+    pub(crate) transforms: u64,
     /// Refused functions, with the library that called them last, and how often.
     pub(crate) refused: BTreeMap<String, (String, u64)>,
     /// Convolutions without an entry in the table of workspaces.
@@ -44,6 +46,7 @@ impl Counters {
             format!("\"sizes_read_as_zero\": {sizes}"),
             format!("\"masks_assumed\": {masks}"),
             format!("\"masks_counted\": {counted}"),
+            format!("\"transforms_without_workspace\": {}", self.transforms),
             format!("\"refused_functions\": {refused}"),
             format!("\"convolutions_estimated\": {estimated}}}\n"),
         ]
