@@ -13,6 +13,7 @@ mod flat;
 mod gaps;
 mod occupied;
 mod parts;
+mod used;
 
 pub(crate) use self::blocks::BlockLimit;
 pub(crate) use self::flat::FlatProblem;
