@@ -305,7 +305,7 @@ fn answers_fit_80_columns_and_begin_with_the_verdict() {
         ("torch-snapshots/gpt-medium_512_training.pickle.gz", "device 0 ", ""),
         ("traces/rmm.csv", "device 0 holds ", "No setting can be recommended: "),
     ] {
-        let path = super::testdata().join(file).display().to_string();
+        let path = testdata().join(file).display().to_string();
         for command in ["info", "what-if"] {
             let text = stdout(&orlop(&[command, &path]));
             let lines: Vec<&str> = text.lines().collect();
