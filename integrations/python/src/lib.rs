@@ -1,4 +1,4 @@
-//! The extension module `orlop._native`: the answers of the lab as JSON, and the program.
+//! The extension module `orlop._native`: the answers of the lab as JSON, the program, and tensors.
 //!
 //! The Python sources beside it are the public module: they make dataclasses of the JSON. Functions release
 //! the GIL, call a progress function, and end with `KeyboardInterrupt` at Ctrl-C ([`task`]).
@@ -7,6 +7,8 @@ mod answers;
 mod error;
 mod recording;
 mod task;
+#[allow(unsafe_code, reason = "capsules and buffers are interfaces in C")]
+mod tensor;
 
 use orlop_cli::ProgramCommand;
 // Linked for the functions that it exports: PyTorch finds them in this extension.
@@ -33,4 +35,6 @@ mod _native {
     use crate::answers::{describe, diff, fit, gate, profile, report, what_if, why_oom};
     #[pymodule_export]
     use crate::error::{InternalError, OrlopError, RecordingError};
+    #[pymodule_export]
+    use crate::tensor::{Tensor, empty, from_buffer, from_dlpack, live_bytes, zeros};
 }

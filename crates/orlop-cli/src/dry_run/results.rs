@@ -2,7 +2,7 @@
 
 use super::doubts::{self, Doubts};
 use crate::histories;
-use crate::table::bytes;
+use crate::table::{self, bytes};
 use orlop::lab::analyze::{DeviceInfo, SiteNaming, SnapshotInfo};
 use orlop::lab::verdict::{RunVerdict, most_urgent_first};
 use orlop::trace::history::History;
@@ -217,7 +217,7 @@ impl fmt::Display for DryRunResult {
             let (file, before) = (file.display(), bytes(*peak_reserved));
             writeln!(f, "needs {change} {direction} than {file}, which has {before} reserved at the peak")?;
         }
-        write!(f, "{}", run.verdict)?;
+        write!(f, "{}", table::wrapped(&run.verdict.to_string()))?;
         writeln!(f, "\nsnapshot       {}", run.snapshot.display())?;
         writeln!(f, "overhead       {} for the driver and the context, an estimate", bytes(self.overhead))?;
         let reads = ["reads_answered_zero", "reads_answered_true", "reads_answered_as_copied"];

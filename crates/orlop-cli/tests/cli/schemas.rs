@@ -136,6 +136,8 @@ fn answers_follow_their_schemas() {
     check("gate-baseline", &["gate", "--json", &log, "--write-baseline", &file("baseline.json")]);
     check("report", &["report", "--json", &log, "-o", &file("page.html")]);
     check("convert", &["convert", "--json", &log, &file("out.csv")]);
+    #[cfg(feature = "parquet")]
+    check("convert", &["convert", "--json", &log, &small, &file("out"), "--to", "parquet"]);
     check("plan", &["plan", "--json", &small]);
 }
 
