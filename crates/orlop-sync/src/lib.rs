@@ -12,8 +12,6 @@
 //! | [`DropQueue`] | what any thread dropped, for an owner that looks without a lock and collects it |
 //! | [`GrowableHeap`] | a central heap: threads that find it empty at the same time add one region |
 //! | [`AllocationId`] | a number for each allocation, unique in the process, drawn without a shared counter |
-//! | [`ShardedMap`] | a hash map for many threads: a thread holds at most one shard's lock |
-//! | [`CachePadded`] | a value on cache lines of its own |
 //!
 //! Safe code gets what these types protect in closures; it cannot keep a guard of a slot or of a reader. A
 //! fast path that needs one has `unsafe` entries, with their contracts.
@@ -28,7 +26,6 @@
 struct Readme;
 
 mod allocation_id;
-mod cache_padded;
 mod counters;
 mod drop_queue;
 mod growable_heap;
@@ -39,14 +36,12 @@ mod primitives;
 mod remote_free_list;
 mod retaining_cell;
 mod scoped_ref;
-mod sharded_map;
 mod slots;
 mod swap_cell;
 pub mod thread_slot;
 mod unread_values;
 
 pub use self::allocation_id::AllocationId;
-pub use self::cache_padded::CachePadded;
 pub use self::counters::{
     Account, BlockCounter, FastGuard, OwnerState, QuiescedCounters, ShardedCounters, SlotCounts, Totals,
 };
@@ -62,7 +57,6 @@ pub use self::primitives::{RawLock, mutated};
 pub use self::remote_free_list::{Linked, RemoteFreeList, Taken};
 pub use self::retaining_cell::RetainingCell;
 pub use self::scoped_ref::ScopedRef;
-pub use self::sharded_map::ShardedMap;
 pub use self::slots::{FastSlotGuard, QuiescedSlots, Slots};
 pub use self::swap_cell::SwapCell;
 pub use self::unread_values::UnreadValues;

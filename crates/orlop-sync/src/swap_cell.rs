@@ -31,10 +31,10 @@
 use super::inherited::{ForkedChild, Inherited, Registration};
 use super::thread_slot::{self, OWNED, SLOTS};
 use super::unread_values::{Node, UnreadValues};
-use crate::CachePadded;
 use crate::ordering;
 use crate::primitives::atomic::{AtomicPtr, AtomicUsize, Ordering};
 use crate::primitives::{Backoff, Mutex, fence};
+use crossbeam_utils::CachePadded;
 use std::fmt;
 use std::ptr::{self, NonNull};
 #[cfg(not(loom))]

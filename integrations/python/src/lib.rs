@@ -19,15 +19,16 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 /// Runs the program with these arguments, and returns its exit code. `interpreter` starts it again as
-/// `python -m orlop`.
+/// `python -m orlop`. `folder` is that of the package, which has the library of dry runs.
 #[pyfunction]
-fn run_program(py: Python<'_>, arguments: Vec<OsString>, interpreter: PathBuf) -> u8 {
-    let program = ProgramCommand::Module { interpreter, module: "orlop" };
+fn run_program(py: Python<'_>, arguments: Vec<OsString>, interpreter: PathBuf, folder: PathBuf) -> u8 {
+    let program = ProgramCommand::Module { interpreter, module: "orlop", folder };
     py.detach(|| orlop_cli::run(arguments, &program))
 }
 
-/// The module.
-#[pymodule]
+/// The module. Its proofs for capsules and buffers need the interpreter's lock, which builds of Python without
+/// one take for it.
+#[pymodule(gil_used = true)]
 mod _native {
     #[pymodule_export]
     use super::run_program;

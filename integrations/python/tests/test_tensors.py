@@ -308,10 +308,23 @@ def test_buffers_of_python_are_imported() -> None:
         assert orlop.from_buffer(array.array(code, [1, 2])).dtype == dtype
     assert orlop.from_buffer(b"").shape == (0,)
     assert orlop.from_buffer((ctypes.c_int16 * 3 * 2)()).shape == (2, 3)
+    text = orlop.from_buffer(ctypes.create_string_buffer(b"text"))
+    assert (text.shape, text.dtype) == ((5,), "uint8")
     with pytest.raises(BufferError, match="no dtype corresponds to the format"):
         orlop.from_buffer(array.array("w" if sys.version_info >= (3, 13) else "u", "text"))
     with pytest.raises(TypeError):
         orlop.from_buffer(object())
+
+
+def test_buffers_without_dimensions_are_one_element() -> None:
+    source = numpy.array(3.0)
+    for tensor in [orlop.from_buffer(source), orlop.from_buffer(orlop.from_buffer(source))]:
+        assert (tensor.shape, tensor.dtype, tensor.nbytes) == ((), "float64", 8)
+        assert numpy.asarray(tensor) == 3.0
+    source[...] = 4.0
+    assert numpy.asarray(tensor) == 4.0
+    with pytest.raises(BufferError, match="give an array"):
+        orlop.from_buffer(ctypes.c_int(5))
 
 
 def test_types_without_a_format_are_for_dlpack_only() -> None:
@@ -331,6 +344,48 @@ def test_memory_of_a_device_is_refused() -> None:
 
     with pytest.raises(BufferError, match="device type 2"):
         orlop.from_dlpack(OnDevice())
+
+
+class DLTensor(ctypes.Structure):
+    _fields_ = [
+        ("data", ctypes.c_void_p),
+        ("device_type", ctypes.c_int32),
+        ("device_id", ctypes.c_int32),
+        ("ndim", ctypes.c_int32),
+        ("code", ctypes.c_uint8),
+        ("bits", ctypes.c_uint8),
+        ("lanes", ctypes.c_uint16),
+        ("shape", ctypes.POINTER(ctypes.c_int64)),
+        ("strides", ctypes.POINTER(ctypes.c_int64)),
+        ("byte_offset", ctypes.c_uint64),
+        ("manager_ctx", ctypes.c_void_p),
+        ("deleter", ctypes.CFUNCTYPE(None, ctypes.c_void_p)),
+    ]
+
+
+def test_a_capsule_of_a_device_is_refused_whatever_was_announced() -> None:
+    deleted: list[Any] = []
+    deleter = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(deleted.append)
+    data, shape = ctypes.create_string_buffer(4096), (ctypes.c_int64 * 1)(4)
+    address = -(-ctypes.addressof(data) // 256) * 256
+    managed = DLTensor(address, 2, 0, 1, 2, 32, 1, shape, None, 0, None, deleter)
+    make = ctypes.pythonapi.PyCapsule_New
+    make.restype, make.argtypes = ctypes.py_object, [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
+
+    class Announced:
+        def __dlpack__(self, **options: object) -> Any:
+            return make(ctypes.addressof(managed), b"dltensor", None)
+
+        def __dlpack_device__(self) -> tuple[int, int]:
+            return (1, 0)
+
+    with pytest.raises(BufferError, match="device type 2"):
+        orlop.from_dlpack(Announced())
+    assert deleted == [ctypes.addressof(managed)]
+
+
+def test_builds_without_a_lock_take_it_for_the_module() -> None:
+    assert getattr(sys, "_is_gil_enabled", lambda: True)()
 
 
 # Consumers that end after the module: at exit, and in the interpreter's last collection.

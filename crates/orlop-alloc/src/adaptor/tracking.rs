@@ -16,9 +16,9 @@ use crate::{
     AllocationId, Allocator, Error, LookupResult, OutOfMemory, RawBlock, Record, Request, Result, Tag,
     TagUse, Usage, forward,
 };
+use dashmap::{DashMap, Entry as Place};
 use orlop_core::MemoryKind;
 use orlop_host::shield::report;
-use orlop_sync::ShardedMap;
 use std::collections::HashMap;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -119,7 +119,7 @@ impl Returned {
 pub struct Tracking<A> {
     inner: A,
     name: Box<str>,
-    entries: ShardedMap<usize, Entry>,
+    entries: DashMap<usize, Entry>,
     returned: Returned,
     live: AtomicU64,
     peak: AtomicU64,
@@ -132,7 +132,7 @@ impl<A: Allocator> Tracking<A> {
         Self {
             name: name_over("tracking", &inner),
             inner,
-            entries: ShardedMap::new(),
+            entries: DashMap::new(),
             returned: Returned::new(),
             live: AtomicU64::new(0),
             peak: AtomicU64::new(0),
@@ -155,17 +155,18 @@ impl<A: Allocator> Tracking<A> {
     /// Returns all live blocks, ordered by id. Exact while no thread allocates or frees.
     #[must_use]
     pub fn live(&self) -> Vec<Live> {
-        let mut live = Vec::new();
-        self.entries.for_each(|&address, entry| {
-            live.push(Live {
-                address,
+        let mut live: Vec<Live> = self
+            .entries
+            .iter()
+            .map(|entry| Live {
+                address: *entry.key(),
                 requested: entry.requested,
                 granted: entry.granted,
                 id: entry.id,
                 kind: entry.kind,
                 tag: entry.tag,
-            });
-        });
+            })
+            .collect();
         live.sort_unstable_by_key(|block| block.id);
         live
     }
@@ -189,9 +190,9 @@ impl<A: Allocator> Tracking<A> {
 
     /// Removes the entry at `address` if it has this id, or any id for `None`.
     fn take(&self, address: usize, block: Option<&RawBlock>) -> Result<Entry> {
-        let same = |entry: &Entry| block.is_none_or(|block| entry.id == block.id);
+        let same = |_: &usize, entry: &Entry| block.is_none_or(|block| entry.id == block.id);
         match self.entries.remove_if(&address, same) {
-            Some(entry) => {
+            Some((_, entry)) => {
                 self.returned.note(address);
                 Ok(entry)
             }
@@ -225,7 +226,9 @@ impl<A: Allocator> Tracking<A> {
     /// out again in between, the newer entry stays.
     #[cold]
     fn put_back(&self, address: usize, entry: Entry) {
-        if !self.entries.insert_if_absent(address, entry) {
+        if let Place::Vacant(vacant) = self.entries.entry(address) {
+            vacant.insert(entry);
+        } else {
             self.count_out(entry.granted);
         }
     }
@@ -274,7 +277,7 @@ unsafe impl<A: Allocator> Allocator for Tracking<A> {
 
     unsafe fn grow_in_place(&self, block: &mut RawBlock, bytes: usize) -> bool {
         let (address, id, granted) = (block.address(), block.id, block.granted);
-        let entry = self.entries.with(&address, |entry| *entry);
+        let entry = self.entries.get(&address).map(|entry| *entry);
         let Some(entry) = entry.filter(|entry| entry.id == id) else { return false };
         // SAFETY: as upstream handed it out.
         unsafe { block.record_mut() }.id = entry.upstream_id;
@@ -284,9 +287,9 @@ unsafe impl<A: Allocator> Allocator for Tracking<A> {
         unsafe { block.record_mut() }.id = id;
         if grown {
             self.count_in(block.granted.saturating_sub(granted));
-            self.entries.with(&address, |entry| {
+            if let Some(mut entry) = self.entries.get_mut(&address) {
                 (entry.granted, entry.requested) = (block.granted, block.requested);
-            });
+            }
         }
         grown
     }
@@ -318,7 +321,7 @@ unsafe impl<A: Allocator> Allocator for Tracking<A> {
     }
 
     fn find(&self, address: usize) -> Option<LookupResult> {
-        self.entries.with(&address, |entry| entry.found())
+        self.entries.get(&address).map(|entry| entry.found())
     }
 
     fn has_tracked_sizes(&self) -> bool {
@@ -338,9 +341,9 @@ unsafe impl<A: Allocator> Allocator for Tracking<A> {
 
     fn tag_uses(&self) -> Vec<TagUse> {
         let mut uses: HashMap<(MemoryKind, Tag), u64> = HashMap::new();
-        self.entries.for_each(|_, entry| {
+        for entry in &self.entries {
             *uses.entry((entry.kind, entry.tag)).or_default() += entry.granted as u64;
-        });
+        }
         uses.into_iter().map(|((kind, tag), bytes)| TagUse { kind, tag, bytes }).collect()
     }
 

@@ -5,7 +5,7 @@ use super::classes::GRANULE;
 use crate::backing::{Backing, Shielded};
 use crate::bfc::heap::Heap;
 use crate::bfc::{BfcPolicy, RegionGrowth, Split};
-use orlop_sync::CachePadded;
+use crossbeam_utils::CachePadded;
 use orlop_sync::{GrowableHeap, RemoteFreeList, ShardedCounters, thread_slot::SLOTS};
 use std::num::NonZeroUsize;
 use std::sync::atomic::{AtomicU32, AtomicUsize};

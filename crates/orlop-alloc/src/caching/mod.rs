@@ -54,7 +54,7 @@ use self::thread_cache::ThreadCache;
 use crate::Record;
 use crate::backing::{Backing, BackingRef, Shielded};
 use crate::bfc::heap::Heap;
-use orlop_sync::CachePadded;
+use crossbeam_utils::CachePadded;
 use orlop_sync::{GrowableHeap, RemoteFreeList, ShardedCounters};
 #[cfg(all(unix, not(loom)))]
 use std::sync::atomic::AtomicU64;

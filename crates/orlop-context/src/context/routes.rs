@@ -7,10 +7,11 @@ use super::budget::BudgetAccounts;
 use super::explicit::ExplicitAllocators;
 use super::external::ExternalAccounts;
 
+use dashmap::DashMap;
 use orlop_alloc::engine_support::ContextHandle as _;
 use orlop_alloc::{Allocator as _, AllocatorRef, MemoryBlock, engine_support::DeviceOps};
 use orlop_core::{Device, MemoryKind, StreamId};
-use orlop_sync::{RetainingCell, ShardedMap};
+use orlop_sync::RetainingCell;
 use std::ops::Deref;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -150,7 +151,7 @@ impl DeviceRoutes {
 pub(super) struct Routes {
     cpu: OnceLock<DeviceRoutes>,
     cuda: [OnceLock<Box<DeviceRoutes>>; CUDA_PLACES],
-    others: ShardedMap<Device, Arc<DeviceRoutes>>,
+    others: DashMap<Device, Arc<DeviceRoutes>>,
 }
 
 /// A device's routes, borrowed from a fixed place or shared from the map.
@@ -186,7 +187,7 @@ impl Routes {
         }
         match self.cuda_place(device) {
             Some(place) => place.get().map(|routes| RoutesRef::Place(routes)),
-            None => self.others.with(&device, |routes| RoutesRef::Map(Arc::clone(routes))),
+            None => self.others.get(&device).map(|routes| RoutesRef::Map(Arc::clone(&routes))),
         }
     }
 
@@ -197,9 +198,7 @@ impl Routes {
         }
         match self.cuda_place(device) {
             Some(place) => RoutesRef::Place(place.get_or_init(Box::default)),
-            None => {
-                RoutesRef::Map(self.others.with_or_insert(device, Arc::default, |routes| Arc::clone(routes)))
-            }
+            None => RoutesRef::Map(Arc::clone(&self.others.entry(device).or_default())),
         }
     }
 
@@ -211,8 +210,7 @@ impl Routes {
     pub(super) fn devices(&self) -> Vec<Device> {
         let cpu = self.cpu.get().map(|_| Device::CPU);
         let cuda = (0u16..).zip(&self.cuda).filter(|(_, place)| place.get().is_some());
-        let mut others = Vec::new();
-        self.others.for_each(|&device, _| others.push(device));
+        let others = self.others.iter().map(|entry| *entry.key());
         cpu.into_iter().chain(cuda.map(|(index, _)| Device::cuda(index))).chain(others).collect()
     }
 }

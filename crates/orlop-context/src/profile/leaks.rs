@@ -7,8 +7,8 @@ use super::leak_report::{Leaks, LiveBlock};
 use super::shapes::{self, ShapeRecording};
 use crate::Context;
 use crate::observe::Subscription;
+use dashmap::DashMap;
 use orlop_alloc::{AllocationId, AllocatorRef, Event, Observer, engine_support::RawBlock};
-use orlop_sync::ShardedMap;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -59,8 +59,7 @@ impl LeakCheck {
 
     /// Returns the live blocks. The check continues.
     pub fn so_far(&self) -> Leaks {
-        let mut blocks = Vec::new();
-        self.live.blocks.for_each(|_, block: &LiveBlock| blocks.push(block.clone()));
+        let mut blocks: Vec<LiveBlock> = self.live.blocks.iter().map(|entry| entry.value().clone()).collect();
         blocks.sort_unstable_by_key(|block| block.order);
         Leaks::new(blocks, self.live.refused.load(Ordering::Relaxed))
     }
@@ -88,7 +87,7 @@ impl BlockKey {
 
 #[derive(Default)]
 struct LiveBlocks {
-    blocks: ShardedMap<BlockKey, LiveBlock>,
+    blocks: DashMap<BlockKey, LiveBlock>,
     order: AtomicU64,
     refused: AtomicU64,
 }
@@ -111,12 +110,11 @@ impl LiveBlocks {
     }
 
     fn note_grown(&self, block: &RawBlock) {
-        // The shape of the tensor that it grew for.
-        let shape = shapes::of_block(block);
-        self.blocks.with(&BlockKey::of(block.id, block.address()), |known| {
+        if let Some(mut known) = self.blocks.get_mut(&BlockKey::of(block.id, block.address())) {
             (known.granted, known.requested) = (block.granted, block.requested);
-            known.shape = shape.or(known.shape.take());
-        });
+            // The shape of the tensor that it grew for.
+            known.shape = shapes::of_block(block).or(known.shape.take());
+        }
     }
 
     /// Does nothing if the block was allocated before the check.

@@ -55,12 +55,12 @@ pub use self::quiesce::QuiescedSlots;
 use self::slot::{BUSY, Body, CLOSED, LeaveOnDrop, OpenOnDrop, SEALED, Slot};
 use self::slot_box::SlotBox;
 use super::thread_slot::{self, OWNED, ThreadSlot};
-use crate::CachePadded;
 #[cfg(not(loom))]
 use crate::inherited::Registration;
 use crate::ordering;
 use crate::primitives::atomic::Ordering;
 use crate::primitives::{ColdMutex, abort_reentered, fence};
+use crossbeam_utils::CachePadded;
 use std::fmt;
 
 /// A `V` for each thread slot, which one thread at a time can change, and an `S` beside it that all threads

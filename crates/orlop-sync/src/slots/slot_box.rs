@@ -1,8 +1,8 @@
 //! The memory of the slots.
 
 use super::slot::Slot;
-use crate::CachePadded;
 use crate::thread_slot::SLOTS;
+use crossbeam_utils::CachePadded;
 use std::array;
 use std::ops::Deref;
 use std::ptr::NonNull;

@@ -12,7 +12,7 @@
 //! with acquire: a reader of any word of a record sees that its writing began, and drops the record that was
 //! there before (`ring.word`, `ring.read_word`). All four are plain moves on x86.
 
-use orlop_sync::CachePadded;
+use crossbeam_utils::CachePadded;
 use orlop_sync::{
     atomic::{AtomicU64, Ordering},
     ordering,

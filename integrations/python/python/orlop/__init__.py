@@ -11,6 +11,7 @@ what grew between two runs?     :func:`diff`
 what does another size need?    :func:`fit`
 is it more than allowed?        :func:`gate`, :func:`baseline`
 how does it look over time?     :func:`report`
+does it fit a GPU I have not?   :func:`dry_run`
 ==============================  ====================================================================
 
 A recording is given as a path, as bytes, as an open file, or as the object that
@@ -61,6 +62,7 @@ from orlop._results import (
     SmallestMemory,
     WhatIf,
 )
+from orlop.dry_run import DryRun, dry_run
 
 __all__ = [
     "Advice",
@@ -70,6 +72,7 @@ __all__ = [
     "DeviceDiff",
     "DeviceSettings",
     "Diff",
+    "DryRun",
     "Estimate",
     "FailedRequest",
     "Fit",
@@ -97,6 +100,7 @@ __all__ = [
     "baseline",
     "describe",
     "diff",
+    "dry_run",
     "empty",
     "fit",
     "from_buffer",

@@ -15,7 +15,7 @@ class RecordingError(OrlopError):
 class InternalError(OrlopError):
     """A defect of this package. Please report it."""
 
-def run_program(arguments: Sequence[str], interpreter: str) -> int: ...
+def run_program(arguments: Sequence[str], interpreter: str, folder: str) -> int: ...
 def describe(
     name: str | None,
     contents: bytes | Path,

@@ -13,7 +13,7 @@ use pyo3::exceptions::PyBufferError;
 use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::PyMemoryView;
-use std::ffi::{CStr, c_int};
+use std::ffi::{CStr, CString, c_int};
 use std::ptr::{self, NonNull};
 
 /// What the structure of a view points to.
@@ -125,8 +125,15 @@ pub(super) unsafe fn release(view: *mut ffi::Py_buffer) {
 /// Makes a tensor over the memory of an object with the buffer protocol, which it keeps.
 pub(super) fn import(source: &Bound<'_, PyAny>) -> PyResult<orlop_tensor::Tensor> {
     // A memoryview fills in the strides, which some exporters leave out.
-    let buffer = PyUntypedBuffer::get(PyMemoryView::from(source)?.as_any())?;
-    let (dtype, layout) = describe(&buffer)?;
+    let view = PyMemoryView::from(source)?;
+    let (buffer, dtype, layout) = match view.getattr("ndim")?.extract()? {
+        0_usize => element(&view)?,
+        _ => {
+            let buffer = PyUntypedBuffer::get(view.as_any())?;
+            let (dtype, layout) = describe(&buffer)?;
+            (buffer, dtype, layout)
+        }
+    };
     let bytes =
         layout.byte_range(dtype.size()).map_err(orlop_tensor::Error::from).map_err(TensorError::from)?;
     let is_read_only = buffer.readonly();
@@ -148,16 +155,23 @@ pub(super) fn import(source: &Bound<'_, PyAny>) -> PyResult<orlop_tensor::Tensor
     Ok(orlop_tensor::Tensor::from_storage(storage, layout, dtype).map_err(TensorError::from)?)
 }
 
+/// Returns the bytes, the element type and the layout of a buffer without dimensions, which has no shape.
+fn element(view: &Bound<'_, PyMemoryView>) -> PyResult<(PyUntypedBuffer, DType, Layout)> {
+    let format = view.getattr("format")?.extract::<CString>()?;
+    let bytes = view.getattr("itemsize")?.extract()?;
+    let dtype = dtype_of(&format, bytes).ok_or_else(|| TensorError::format(&format, bytes))?;
+    let buffer = PyUntypedBuffer::get(&view.call_method1("cast", ("B",)).map_err(|_| TensorError::Element)?)?;
+    Ok((buffer, dtype, Layout::contiguous(Shape::scalar())))
+}
+
 /// Returns the element type and the checked sizes and strides of a buffer.
 fn describe(buffer: &PyUntypedBuffer) -> Result<(DType, Layout), TensorError> {
     if buffer.suboffsets().is_some() {
         return Err(TensorError::Suboffsets);
     }
     let bytes = buffer.item_size();
-    let dtype = dtype_of(buffer.format(), bytes).ok_or_else(|| TensorError::Format {
-        format: buffer.format().to_string_lossy().into_owned(),
-        bytes,
-    })?;
+    let dtype =
+        dtype_of(buffer.format(), bytes).ok_or_else(|| TensorError::format(buffer.format(), bytes))?;
     let in_elements = |&stride: &isize| match usize::try_from(stride) {
         Ok(stride) if stride % bytes == 0 => Ok(stride / bytes),
         _ => Err(TensorError::Strides { stride, bytes }),

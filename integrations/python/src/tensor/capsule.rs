@@ -6,7 +6,7 @@
 use super::error::TensorError;
 use orlop_tensor::Tensor;
 use orlop_tensor::interchange::dlpack::{
-    self, DLManagedTensor, DLManagedTensorVersioned, DLPackVersion, Managed, ManagedTensor,
+    self, DLDevice, DLManagedTensor, DLManagedTensorVersioned, DLPackVersion, Managed, ManagedTensor,
 };
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
@@ -114,5 +114,12 @@ fn import_version<M: CapsuleNames>(capsule: &Bound<'_, PyAny>) -> PyResult<Optio
     // memory that is valid until the deleter is called, on any thread (1 to 3); the capsule is renamed, so
     // that this owns it (2). Elements are read and written by Python programs, and here only in calls that
     // they make (4).
-    Ok(Some(unsafe { dlpack::import(raw) }.map_err(TensorError::from)?))
+    let tensor = unsafe { dlpack::import(raw) }.map_err(TensorError::from)?;
+    // What the producer announced is not what the capsule says.
+    if !tensor.device().is_cpu() {
+        let device = DLDevice::try_from(tensor.device()).map_err(orlop_tensor::Error::from);
+        let device_type = device.map_err(TensorError::from)?.device_type.0;
+        return Err(TensorError::Device { device_type }.into());
+    }
+    Ok(Some(tensor))
 }

@@ -35,7 +35,7 @@ pub(super) fn dtype_of(format: &CStr, bytes: usize) -> Option<DType> {
     let code = format.strip_prefix(['@', '=', '<', '>', '!']).unwrap_or(format);
     let candidates: &[DType] = match code {
         "?" => &[DType::Bool],
-        "B" | "H" | "I" | "L" | "Q" | "N" => &[DType::U8, DType::U16, DType::U32, DType::U64],
+        "c" | "B" | "H" | "I" | "L" | "Q" | "N" => &[DType::U8, DType::U16, DType::U32, DType::U64],
         "b" | "h" | "i" | "l" | "q" | "n" => &[DType::I8, DType::I16, DType::I32, DType::I64],
         "e" | "f" | "d" => &[DType::F16, DType::F32, DType::F64],
         "Zf" | "Zd" => &[DType::C64, DType::C128],

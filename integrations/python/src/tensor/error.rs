@@ -2,6 +2,7 @@
 
 use pyo3::PyErr;
 use pyo3::exceptions::{PyBufferError, PyMemoryError, PyValueError};
+use std::ffi::CStr;
 
 /// The reasons why memory cannot be allocated, shared or resized.
 #[derive(Debug, thiserror::Error)]
@@ -18,6 +19,9 @@ pub(crate) enum TensorError {
     /// A buffer has a format that is no element type.
     #[error("no dtype corresponds to the format {format:?} with {bytes} bytes")]
     Format { format: String, bytes: usize },
+    /// A buffer without dimensions whose bytes Python does not give.
+    #[error("one element without dimensions in a format that Python does not cast to bytes: give an array")]
+    Element,
     /// A consumer asks for another order of the elements than they have.
     #[error("the elements are not in the order that the consumer asks for")]
     Order,
@@ -36,6 +40,13 @@ pub(crate) enum TensorError {
     /// What `__dlpack__` returned is no capsule of DLPack, or a used one.
     #[error("no unused capsule named \"dltensor\" or \"dltensor_versioned\"")]
     NoCapsule,
+}
+
+impl TensorError {
+    /// The error for a format that is no element type.
+    pub(super) fn format(format: &CStr, bytes: usize) -> Self {
+        Self::Format { format: format.to_string_lossy().into_owned(), bytes }
+    }
 }
 
 impl From<TensorError> for PyErr {
