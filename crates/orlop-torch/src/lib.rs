@@ -40,4 +40,4 @@ pub use self::abi::{
 };
 pub use self::budgets::{orlop_torch_close_budget, orlop_torch_open_budget};
 pub use self::cpp::StdFunction;
-pub use self::pressure::{PressureCallback, orlop_torch_set_pressure_callback};
+pub use self::pressure::{TorchPressureCallback, orlop_torch_set_pressure_callback};

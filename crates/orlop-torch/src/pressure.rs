@@ -7,9 +7,9 @@ use std::ffi::c_int;
 use std::sync::{Mutex, PoisonError};
 
 /// Is given a device and the bytes of a request, and returns 0 if it freed nothing. It does not unwind.
-pub type PressureCallback = extern "C" fn(device: c_int, bytes: u64) -> c_int;
+pub type TorchPressureCallback = extern "C" fn(device: c_int, bytes: u64) -> c_int;
 
-static CALLBACK: Mutex<Option<PressureCallback>> = Mutex::new(None);
+static CALLBACK: Mutex<Option<TorchPressureCallback>> = Mutex::new(None);
 
 thread_local! {
     static IS_RUNNING: Cell<bool> = const { Cell::new(false) };
@@ -18,7 +18,7 @@ thread_local! {
 /// Sets the callback of the process, or removes it (null). It stays callable until it was replaced and all
 /// requests that may have begun to call it returned.
 #[unsafe(no_mangle)]
-pub extern "C" fn orlop_torch_set_pressure_callback(callback: Option<PressureCallback>) {
+pub extern "C" fn orlop_torch_set_pressure_callback(callback: Option<TorchPressureCallback>) {
     *CALLBACK.lock().unwrap_or_else(PoisonError::into_inner) = callback;
 }
 
