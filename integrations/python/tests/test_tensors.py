@@ -317,6 +317,7 @@ def test_buffers_of_python_are_imported() -> None:
 
 
 def test_buffers_without_dimensions_are_one_element() -> None:
+    numpy = pytest.importorskip("numpy")
     source = numpy.array(3.0)
     for tensor in [orlop.from_buffer(source), orlop.from_buffer(orlop.from_buffer(source))]:
         assert (tensor.shape, tensor.dtype, tensor.nbytes) == ((), "float64", 8)
