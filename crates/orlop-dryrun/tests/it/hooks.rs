@@ -103,7 +103,8 @@ print(steps(2, False), steps(1, True), steps(4, True))
 fn cudnn_has_the_version_that_pytorch_requires() {
     let script = "
 versions = []
-for each in (['sympy', 'nvidia-cudnn-cu13==9.20.0.48; sys_platform == \\'linux\\''], ['nvidia-cudnn-cu12 (==8.9.2.26)'], None):
+torch_2_0 = ['nvidia-cudnn-cu12 (==8.9.2.26)']
+for each in (['sympy', 'nvidia-cudnn-cu13==9.20.0.48; sys_platform == \\'linux\\''], torch_2_0, None):
     hooks.match_cudnn(each, versions.append)
 print(versions)
 ";
