@@ -130,6 +130,20 @@ creates! {
 /// The version. Relaxed: it is set once, before the program runs.
 static RUNTIME_VERSION: AtomicUsize = AtomicUsize::new(VERSION);
 
+library_calls! {
+    fn cudnnGetProperty(part: i32, value: Out<i32>) |_machine| {
+        let version = i32::try_from(RUNTIME_VERSION.load(Relaxed)).unwrap_or(0);
+        // From cuDNN 9 on, the major part is in the ten thousands.
+        let major = if version >= 10_000 { 10_000 } else { 1_000 };
+        // Major, minor, patch.
+        value.set(match part {
+            0 => version / major,
+            1 => version % major / 100,
+            _ => version % 100,
+        })
+    }
+}
+
 /// Returns the version.
 #[allow(non_snake_case)] // The names are CUDA's.
 #[unsafe(no_mangle)]

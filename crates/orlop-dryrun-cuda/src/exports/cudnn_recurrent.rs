@@ -181,10 +181,4 @@ library_calls! {
     fn cudnnRNNBackwardWeights_v8(_cudnn: usize) |_machine| { Ok(()) }
 
     fn cudnnBuildRNNDynamic(_cudnn: usize, _layer: usize, _batch: i32) |_machine| { Ok(()) }
-
-    fn cudnnGetProperty(part: i32, value: Out<i32>) |_machine| {
-        // Major, minor, patch.
-        let version = i32::try_from(crate::cudnn::VERSION).unwrap_or(0);
-        value.set(match part { 0 => version / 10_000, 1 => version / 100 % 100, _ => version % 100 })
-    }
 }

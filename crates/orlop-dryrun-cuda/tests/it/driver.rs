@@ -136,8 +136,16 @@ fn the_version_of_cudnn_is_set() {
     }
     let process = Process::new();
     assert_eq!(process.call0("cudnnGetVersion"), 91_900);
-    process.call1("orlop_dry_run_set_cudnn_version", 92_000);
-    assert_eq!(process.call0("cudnnGetVersion"), 92_000);
+    for (version, parts) in [(92_001, [9, 20, 1]), (8902, [8, 9, 2])] {
+        process.call1("orlop_dry_run_set_cudnn_version", version);
+        assert_eq!(process.call0("cudnnGetVersion"), i32::try_from(version).expect("few digits"));
+        let read = [0, 1, 2].map(|part| {
+            let mut value = -1_i32;
+            assert_eq!(process.call2("cudnnGetProperty", part, (&raw mut value).expose_provenance()), 0);
+            value
+        });
+        assert_eq!(read, parts);
+    }
 }
 
 #[test]

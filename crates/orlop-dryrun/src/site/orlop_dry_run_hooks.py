@@ -4,6 +4,7 @@ Each function takes an imported module. One that finds a module of another form 
 """
 import functools
 import os
+import re
 import stat
 import sys
 
@@ -39,11 +40,11 @@ def skipping(save, what, target_of):
     return skip
 
 
-def match_cudnn(torch, set_version):
-    """Sets the version of cuDNN to that for which PyTorch was built."""
-    cudnn = getattr(getattr(torch, "_C", None), "_cudnn", None)
-    if hasattr(cudnn, "getCompileVersion"):
-        major, minor, patch = cudnn.getCompileVersion()
+def match_cudnn(requirements, set_version):
+    """Sets the version of cuDNN to that which PyTorch requires, before it reads that."""
+    found = re.search(r"nvidia-cudnn-cu\d+ ?\(?==(\d+)\.(\d+)\.(\d+)", "\n".join(requirements or ()))
+    if found:
+        major, minor, patch = map(int, found.groups())
         set_version(major * (10_000 if major >= 9 else 1_000) + minor * 100 + patch)
 
 

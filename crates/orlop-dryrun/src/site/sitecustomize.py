@@ -63,9 +63,19 @@ def start_recording(torch):
     atexit.register(write_results, os.getpid())
 
 
+def before_torch():
+    import importlib.metadata
+
+    try:
+        requirements = importlib.metadata.requires("torch")
+    except importlib.metadata.PackageNotFoundError:
+        # Not installed as a package.
+        return
+    hooks.match_cudnn(requirements, ctypes.CDLL(lines.LIBRARY).orlop_dry_run_set_cudnn_version)
+
+
 def after_torch(torch):
     start_recording(torch)
-    hooks.match_cudnn(torch, ctypes.CDLL(lines.LIBRARY).orlop_dry_run_set_cudnn_version)
     hooks.skip_checkpoints(torch)
 
 
@@ -89,6 +99,8 @@ class HookFinder:
         run = spec.loader.exec_module
 
         def run_and_hook(module):
+            if name == "torch":
+                before_torch()
             run(module)
             # A program may search for a module without importing it.
             hook = cls.hooks.pop(name, None)

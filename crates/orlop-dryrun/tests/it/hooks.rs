@@ -100,13 +100,11 @@ print(steps(2, False), steps(1, True), steps(4, True))
 }
 
 #[test]
-fn cudnn_has_the_version_that_pytorch_was_built_for() {
+fn cudnn_has_the_version_that_pytorch_requires() {
     let script = "
 versions = []
-def torch(*version):
-    cudnn = types.SimpleNamespace(getCompileVersion=lambda: version)
-    return types.SimpleNamespace(_C=types.SimpleNamespace(_cudnn=cudnn))
-for each in (torch(9, 20, 0), torch(8, 9, 2), types.SimpleNamespace()):
+torch_2_0 = ['nvidia-cudnn-cu12 (==8.9.2.26)']
+for each in (['sympy', 'nvidia-cudnn-cu13==9.20.0.48; sys_platform == \\'linux\\''], torch_2_0, None):
     hooks.match_cudnn(each, versions.append)
 print(versions)
 ";
