@@ -83,7 +83,7 @@ mod witness;
 
 pub use self::buffer::Buffer;
 pub use self::error::{BufferRef, CsvError, PlanError, ProblemColumn, ProblemError};
-pub use self::graph::{Graph, GraphBuilder, GraphError, GraphProblem, MinPeak, NodeId, ValueId};
+pub use self::graph::{FoundOrder, Graph, GraphBuilder, GraphError, GraphProblem, MinPeak, NodeId, ValueId};
 pub use self::greedy::greedy_by_size;
 pub use self::load::{LoadProfile, LoadStep};
 pub use self::plan::{CapacityVerdict, Plan, Verdict};
