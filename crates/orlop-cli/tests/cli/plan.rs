@@ -165,6 +165,7 @@ fn an_order_with_a_small_peak_is_never_worse() {
         let given = number(&plan["given"]["peak"]);
         assert_eq!(given, number(&planned(&[&model(name)])["peak"]), "{name}");
         assert_eq!(given - number(&plan["peak"]), number(&plan["given"]["saved"]), "{name}");
+        assert!(plan["given"]["exact"].is_boolean(), "{name}");
         let text = stdout(&orlop(&["plan", &model(name), "--order", "min-peak"]));
         let gain = if plan["order"] == "given" { "No order was found" } else { "The order min-peak saves" };
         assert!(text.contains("plan, given order") && text.contains("plan, order min-peak"), "{text}");
