@@ -96,12 +96,12 @@ fn buffers_are_divided_among_memories() {
     let table = "id,lower,upper,size,accesses,spaces\na,0,2,60,,\nb,1,3,50,2,\nc,2,4,40,,dram\n";
     let folder = Folder::with(&[("spaces.csv", table)]);
     let (path, written) = (folder.path("spaces.csv"), folder.path("plan.json"));
-    let memories = ["--space", "sram=100", "--space", "dram=1MiB@10"];
-    let arguments = |more: &[&str]| [&["plan", &path], &memories[..], more].concat();
-    let plan: Value = serde_json::from_str(&stdout(&orlop(&arguments(&["--json"])))).expect("JSON");
+    let memories = ["plan", &path, "--space", "sram=100", "--space", "dram=1MiB@10"];
+    let plan: Value =
+        serde_json::from_str(&stdout(&orlop(&[&memories[..], &["--json"]].concat()))).expect("JSON");
     assert_eq!((&plan["cost"], &plan["verdict"]), (&json!(60 * 10 + 40 * 10), &json!("optimal")));
     assert_eq!(plan["spaces"][0]["indices"], json!([1]));
-    let text = stdout(&orlop(&arguments(&["-o", &written])));
+    let text = stdout(&orlop(&[&memories[..], &["-o", &written]].concat()));
     assert!(text.contains("The cost is 1,000: optimal.\n") && text.contains("3 offsets, verified"), "{text}");
     let changed = fs::read_to_string(&written).expect("a plan").replace("\"cost\": 1000", "\"cost\": 999");
     fs::write(&written, changed).expect("a folder to write to");
@@ -109,7 +109,7 @@ fn buffers_are_divided_among_memories() {
     assert!(wrong.contains("the cost is 1000"), "{wrong}");
     assert!(complaint(&orlop(&["plan", &path]), 2).contains("--space"));
     assert!(complaint(&orlop(&["plan", &path, "--space", "sram=10"]), 1).contains("\"dram\""));
-    assert!(complaint(&orlop(&arguments(&["--capacity", "1"])), 2).contains("one memory"));
+    assert!(complaint(&orlop(&[&memories[..], &["--capacity", "1"]].concat()), 2).contains("one memory"));
 }
 
 #[test]
