@@ -108,7 +108,7 @@ fn buffers_are_divided_among_memories() {
     let wrong = complaint(&orlop(&["plan", "--verify", &written]), 1);
     assert!(wrong.contains("the cost is 1000"), "{wrong}");
     assert!(complaint(&orlop(&["plan", &path]), 2).contains("--space"));
-    assert!(complaint(&orlop(&["plan", &path, "--space", "sram=10"]), 1).contains("\"dram\""));
+    assert!(complaint(&orlop(&["plan", &path, "--space", "sram=100"]), 1).contains("\"dram\""));
     assert!(complaint(&orlop(&[&memories[..], &["--capacity", "1"]].concat()), 2).contains("one memory"));
 }
 
