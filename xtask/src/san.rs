@@ -33,6 +33,9 @@ const CUDA_FILTERS: [&str; 4] = ["--skip", "a_driver_without_a_function", "--ski
 /// while a device might still use the memory. Their leaks are not errors; everything else is.
 const KEEP_MEMORY: [&str; 5] = ["broken", "hostile", "panics", "callbacks", "a_deleter_may_do_anything"];
 
+/// Those among them that go through every adaptor, over engines that others go through alone.
+const ADDRESS_LONG: [&str; 2] = ["--skip", "adaptors_over_"];
+
 /// The ones among them that Miri runs.
 const MIRI_KEEP_MEMORY: [&str; 1] = ["storage::panics"];
 
@@ -101,7 +104,7 @@ pub(crate) fn address(shell: &Shell) -> Result<Outcome> {
         run.start(shell, &host)
     };
     run("san-address", 1, &skipped)?;
-    run("san-address-kept", 0, &KEEP_MEMORY)?;
+    run("san-address-kept", 0, &[&KEEP_MEMORY[..], &ADDRESS_LONG].concat())?;
     Ok(Outcome::Passed(ADDRESS.join(", ")))
 }
 
@@ -133,7 +136,8 @@ struct AddressRun<'a> {
 
 impl AddressRun<'_> {
     fn start(&self, shell: &Shell, host: &str) -> Result<()> {
-        let mut command = shell.nightly_cargo(&["test", "--quiet", "--no-fail-fast", "--tests", "--target", host]);
+        let mut command =
+            shell.nightly_cargo(&["test", "--quiet", "--no-fail-fast", "--tests", "--target", host]);
         command.args(package_args(self.packages)).env("RUSTFLAGS", with_rustflags(self.flags));
         let options = "allocator_may_return_null=1:detect_stack_use_after_return=1";
         command.env("ASAN_OPTIONS", format!("detect_leaks={}:{options}", self.leaks));
@@ -278,6 +282,7 @@ mod tests {
             }
         };
         selects(&ADDRESS, &KEEP_MEMORY);
+        selects(&ADDRESS, &[ADDRESS_LONG[1]]);
         selects(&[CUDA], &[CUDA_FILTERS[1], CUDA_FILTERS[3]]);
         selects(&[MIRI_OUTSIDE], &MIRI_KEEP_MEMORY);
         selects(&[MIRI_ALONE], &MIRI_APART);
