@@ -33,6 +33,9 @@ const CUDA_FILTERS: [&str; 4] = ["--skip", "a_driver_without_a_function", "--ski
 /// while a device might still use the memory. Their leaks are not errors; everything else is.
 const KEEP_MEMORY: [&str; 5] = ["broken", "hostile", "panics", "callbacks", "a_deleter_may_do_anything"];
 
+/// Those among them that go through every adaptor, over engines that others go through alone.
+const ADDRESS_LONG: [&str; 2] = ["--skip", "adaptors_over_"];
+
 /// The ones among them that Miri runs.
 const MIRI_KEEP_MEMORY: [&str; 1] = ["storage::panics"];
 
@@ -45,9 +48,8 @@ const MIRI_ALONE: &str = "orlop-alloc";
 /// The modules of it that run after the others.
 const MIRI_APART: [&str; 1] = ["observer::"];
 
-/// Tests of it that take Miri half a minute and more, and whose code the others run, too. They are left out
-/// of
-/// the short selection.
+/// Its tests, and those of the others, that take Miri half a minute and more, and whose code others run, too.
+/// They are left out of the short selection.
 const MIRI_LONG: [&str; 7] = [
     "nothing_is_reserved_while_cached",
     "memory_grows_in_place_and_by_little",
@@ -57,6 +59,8 @@ const MIRI_LONG: [&str; 7] = [
     "fragmentation_tightens_the_slack",
     "records_are_dense_and_the_last",
 ];
+const MIRI_OTHERS_LONG: [&str; 3] =
+    ["parts_of_parts_are_freed", "every_pair_of_dtypes", "threads_cannot_write_after_the_lifetime"];
 
 /// The crate whose safe code drives the unsafe code of the one below: its integration tests run under Miri.
 const MIRI_SAFE: &str = "orlop-context";
@@ -100,7 +104,7 @@ pub(crate) fn address(shell: &Shell) -> Result<Outcome> {
         run.start(shell, &host)
     };
     run("san-address", 1, &skipped)?;
-    run("san-address-kept", 0, &KEEP_MEMORY)?;
+    run("san-address-kept", 0, &[&KEEP_MEMORY[..], &ADDRESS_LONG].concat())?;
     Ok(Outcome::Passed(ADDRESS.join(", ")))
 }
 
@@ -132,7 +136,8 @@ struct AddressRun<'a> {
 
 impl AddressRun<'_> {
     fn start(&self, shell: &Shell, host: &str) -> Result<()> {
-        let mut command = shell.nightly_cargo(&["test", "--quiet", "--tests", "--target", host]);
+        let mut command =
+            shell.nightly_cargo(&["test", "--quiet", "--no-fail-fast", "--tests", "--target", host]);
         command.args(package_args(self.packages)).env("RUSTFLAGS", with_rustflags(self.flags));
         let options = "allocator_may_return_null=1:detect_stack_use_after_return=1";
         command.env("ASAN_OPTIONS", format!("detect_leaks={}:{options}", self.leaks));
@@ -216,17 +221,17 @@ fn runs(depth: SearchDepth) -> Vec<MiriRun> {
         MiriRun { label, packages, build: &["--lib"], filters, flags: vec![] }
     };
     let others: Vec<&str> = MIRI.into_iter().filter(|&package| package != MIRI_ALONE).collect();
-    let long = match depth {
-        SearchDepth::Short => without(&MIRI_LONG),
+    let short = |tests: &[&'static str]| match depth {
+        SearchDepth::Short => without(tests),
         SearchDepth::Full => Vec::new(),
     };
     let mut runs = vec![
-        run("alone", &[MIRI_ALONE], [without(&MIRI_APART), long].concat()),
+        run("alone", &[MIRI_ALONE], [without(&MIRI_APART), without(&[RACES]), short(&MIRI_LONG)].concat()),
         MiriRun {
             flags: vec!["-Zmiri-ignore-leaks"],
             ..run("kept", &[MIRI_OUTSIDE], MIRI_KEEP_MEMORY.to_vec())
         },
-        run("others", &others, without(&MIRI_KEEP_MEMORY)),
+        run("others", &others, [without(&MIRI_KEEP_MEMORY), short(&MIRI_OTHERS_LONG)].concat()),
         MiriRun { build: &MIRI_BUILD, ..run("outside", &[MIRI_OUTSIDE], MIRI_TESTS.to_vec()) },
         run("apart", &[MIRI_ALONE], MIRI_APART.to_vec()),
         MiriRun { build: &["--tests"], ..run("plans", &[MIRI_PLANS], vec![]) },
@@ -277,10 +282,12 @@ mod tests {
             }
         };
         selects(&ADDRESS, &KEEP_MEMORY);
+        selects(&ADDRESS, &[ADDRESS_LONG[1]]);
         selects(&[CUDA], &[CUDA_FILTERS[1], CUDA_FILTERS[3]]);
         selects(&[MIRI_OUTSIDE], &MIRI_KEEP_MEMORY);
         selects(&[MIRI_ALONE], &MIRI_APART);
         selects(&[MIRI_ALONE], &MIRI_LONG);
+        selects(&MIRI, &MIRI_OTHERS_LONG);
         selects(&[MIRI_SAFE], &MIRI_SAFE_TESTS);
         selects(&[MIRI_OUTSIDE], &MIRI_TESTS);
         selects(&[MIRI_ALONE], &[RACES]);

@@ -3,8 +3,9 @@
 use crate::arguments;
 use crate::output::Failures;
 use crate::recording_format::RecordingFormat;
-use crate::{histories, output, table, target};
+use crate::{histories, output, partitions, table, target};
 use clap::Args;
+use orlop::trace::Recordings;
 use orlop::trace::formats::{binary, csv, perfetto, pprof, snapshot};
 use orlop::trace::history::{History, HistoryWarning};
 use serde::Serialize;
@@ -14,12 +15,13 @@ use std::path::{Path, PathBuf};
 #[derive(Debug, Args)]
 pub(crate) struct ConvertArguments {
     /// A PyTorch memory snapshot (pickle or JSON), a torch.profiler trace, an RMM log, or any other
-    /// recording; - for the standard input
-    #[arg(value_name = "FILE")]
-    pub(crate) file: PathBuf,
+    /// recording; - for the standard input. To parquet: also several files, folders and zip archives
+    #[arg(required = true, value_name = "FILE")]
+    pub(crate) files: Vec<PathBuf>,
 
-    /// The file to write; it is not compressed, except for pprof
-    #[arg(value_name = "OUTPUT")]
+    /// The file to write; it is not compressed, except for pprof. For several recordings: a folder, in which
+    /// each gets a partition, such as rank=7/recording.parquet
+    #[arg(required = true, value_name = "OUTPUT")]
     pub(crate) output: PathBuf,
 
     /// The format to write [default: by the extension of OUTPUT: .pickle or .pkl, .json (a snapshot),
@@ -38,22 +40,27 @@ pub(crate) fn run(arguments: &ConvertArguments) -> Result<(), Failures> {
     let target = &arguments.output;
     let format =
         arguments.to.or_else(|| RecordingFormat::of(target)).unwrap_or_else(|| refuse_format(target));
-    let history = histories::read(&arguments.file)?;
-    let bytes = target::put_named(target, &arguments.file, |file| write(&history, format, file))?;
-    let events = history.devices.iter().map(|device| device.events.len() as u64).sum();
-    let output = target.display().to_string();
-    if arguments.json {
-        return output::print_json(&Converted {
-            output,
-            form: format.name(),
-            events,
-            bytes,
-            warnings: HistoryWarning::count(&history.warnings),
-        });
+    let sources = arguments.files.iter().map(|file| histories::recordings(file));
+    let mut sources = sources.collect::<Result<Vec<Recordings>, String>>()?;
+    let is_one = sources.iter().map(ExactSizeIterator::len).sum::<usize>() <= 1;
+    match (sources.pop(), arguments.files.as_slice()) {
+        (Some(only), [file]) if is_one || !format.has_partitions() => {
+            let history = histories::only(file, only)?;
+            histories::report_warnings(file, &history.warnings);
+            let mut converted = Converted::new(target, format);
+            let bytes = target::put_named(target, file, |file| write(&history, format, file))?;
+            converted.add(&history, bytes);
+            converted.print(arguments.json)
+        }
+        (Some(last), _) if format.has_partitions() => {
+            sources.push(last);
+            let mut converted = Converted { partitions: Some(0), ..Converted::new(target, format) };
+            let failures = partitions::write(sources, format, target, &mut converted)?;
+            converted.print(arguments.json)?;
+            Failures::check(failures)
+        }
+        _ => arguments::refuse(&format!("{format} is of one recording: see --to parquet")),
     }
-    let Some(bytes) = bytes else { return Ok(()) };
-    let (events, size) = (table::counted(events, "event"), table::bytes(bytes));
-    output::print(&format!("{output}: {events} as {format}, {size}\n"))
 }
 
 /// Exits because the format is unknown.
@@ -68,17 +75,54 @@ fn refuse_format(target: &Path) -> ! {
 
 /// The output of a conversion.
 #[derive(Serialize)]
-struct Converted {
+pub(crate) struct Converted {
     output: String,
     form: String,
     events: u64,
-    /// The size of the file; `None` if it is not a regular file.
+    /// The size of the files; `None` if one is not a regular file.
     bytes: Option<u64>,
     /// The number of inconsistencies of the source.
     warnings: u64,
+    /// The number of partitions; `None` for a file.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    partitions: Option<u64>,
+    #[serde(skip)]
+    format: RecordingFormat,
 }
 
-fn write(history: &History, format: RecordingFormat, file: &mut (impl Write + Send)) -> Result<(), String> {
+impl Converted {
+    fn new(output: &Path, format: RecordingFormat) -> Self {
+        let (output, form) = (output.display().to_string(), format.name());
+        Self { output, form, events: 0, bytes: Some(0), warnings: 0, partitions: None, format }
+    }
+
+    /// Adds a file of `bytes` bytes.
+    pub(crate) fn add(&mut self, history: &History, bytes: Option<u64>) {
+        self.events += history.devices.iter().map(|device| device.events.len() as u64).sum::<u64>();
+        self.warnings += HistoryWarning::count(&history.warnings);
+        self.bytes = self.bytes.zip(bytes).map(|(all, bytes)| all + bytes);
+        self.partitions = self.partitions.map(|partitions| partitions + 1);
+    }
+
+    fn print(&self, json: bool) -> Result<(), Failures> {
+        if json {
+            return output::print_json(self);
+        }
+        let Some(bytes) = self.bytes else { return Ok(()) };
+        let (events, size) = (table::counted(self.events, "event"), table::bytes(bytes));
+        let parts = self.partitions.map_or_else(String::new, |partitions| {
+            format!(" in {}", table::counted(partitions, "partition"))
+        });
+        output::print(&format!("{}: {events} as {}{parts}, {size}\n", self.output, self.format))
+    }
+}
+
+/// Writes a recording in a format.
+pub(crate) fn write(
+    history: &History,
+    format: RecordingFormat,
+    file: &mut (impl Write + Send),
+) -> Result<(), String> {
     let written = match format {
         RecordingFormat::Pickle => snapshot::write_pickle(history, file),
         RecordingFormat::Json => snapshot::write_json(history, file),

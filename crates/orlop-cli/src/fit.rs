@@ -101,6 +101,7 @@ fn text(entry: &FitEntry<'_>) -> String {
         Some(site) => format!("What grows most with {name} is {}.\n", plain(&site.name)),
         None => "Nothing is live at the peak.\n".to_owned(),
     };
+    let mut text = table::wrapped(&text);
     let recorded: Vec<String> = entry.recorded.iter().map(ToString::to_string).collect();
     // Writing to a String cannot fail.
     let _ = writeln!(

@@ -38,11 +38,13 @@ pub(crate) fn read_whole(path: &Path) -> Result<History, String> {
 
 /// Reads a history without printing its warnings.
 pub(crate) fn read_silently(path: &Path) -> Result<History, String> {
-    let only = |recordings: Recordings| {
-        let _progress = reading(path);
-        recordings.only().map_err(|error| error.in_file(path).to_string())
-    };
-    recordings(path).and_then(only).and_then(used)
+    recordings(path).and_then(|recordings| only(path, recordings))
+}
+
+/// Reads the only recording of a path without printing its warnings.
+pub(crate) fn only(path: &Path, recordings: Recordings) -> Result<History, String> {
+    let _progress = reading(path);
+    recordings.only().map_err(|error| error.in_file(path).to_string()).and_then(used)
 }
 
 /// Finds the recordings of a file, an archive or a folder, or in the standard input. Files that are not

@@ -23,11 +23,14 @@ mod isolated;
 mod kv;
 mod mcp;
 mod output;
+mod partitions;
 mod plan;
 mod plan_arguments;
 mod plan_capacity;
 mod plan_input;
 mod plan_model;
+mod plan_output;
+mod plan_spaces;
 mod plan_verify;
 mod progress;
 mod ranks;
@@ -89,7 +92,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>, program: &ProgramComma
         Command::Gate(arguments) => gate::run(&arguments),
         Command::Fit(arguments) => fit::run(&arguments),
         Command::Ranks(arguments) => ranks::run(&arguments),
-        Command::DryRun(arguments) => dry_run::run(&arguments),
+        Command::DryRun(arguments) => dry_run::run(&arguments, program),
         Command::Completions(arguments) => completions::run(&arguments),
         Command::Mcp => mcp::run(program),
     };

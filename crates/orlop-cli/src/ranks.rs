@@ -76,6 +76,7 @@ fn text(report: &RankReport, width: Option<u16>) -> String {
     };
     // Writing to a String cannot fail.
     let _ = writeln!(text, "orlop info {name} shows it in full.");
+    let mut text = table::wrapped(&text);
     if !report.outliers.is_empty() {
         let mut table = table::new_with_text(["peak", "over median", "failed"], "outlier", width);
         for outlier in &report.outliers {

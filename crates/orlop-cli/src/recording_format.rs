@@ -43,6 +43,15 @@ impl RecordingFormat {
         endings.into_iter().find(|(ending, _)| name.ends_with(ending)).map(|(_, format)| format)
     }
 
+    /// Returns `true` if several recordings can be written as one table.
+    pub(crate) fn has_partitions(self) -> bool {
+        match self {
+            #[cfg(feature = "parquet")]
+            Self::Parquet => true,
+            _ => false,
+        }
+    }
+
     /// Returns the name in arguments.
     pub(crate) fn name(self) -> String {
         self.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()

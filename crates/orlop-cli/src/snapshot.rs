@@ -78,7 +78,8 @@ pub(crate) fn run(arguments: &SnapshotInfoArguments) -> Result<(), Failures> {
 // Writing to a String cannot fail: the results of `writeln!` below are ignored.
 
 fn text(entry: &SnapshotEntry, width: Option<u16>) -> String {
-    let mut text = entry.verdicts.first().map_or_else(String::new, |verdict| format!("{verdict}\n"));
+    let verdict = |verdict: &RunVerdict| table::wrapped(&verdict.to_string());
+    let mut text = entry.verdicts.first().map_or_else(String::new, |first| verdict(first) + "\n");
     let _ = writeln!(text, "{}", entry.file);
     let info = &entry.info;
     if let Some(settings) = info.settings.as_deref().filter(|settings| !settings.is_empty()) {
@@ -90,9 +91,9 @@ fn text(entry: &SnapshotEntry, width: Option<u16>) -> String {
     if let Some(more) = info.warning_count.checked_sub(MAX_WARNINGS as u64).filter(|&more| more > 0) {
         let _ = writeln!(text, "  warning        and {} more", count(more));
     }
-    for (index, (device, verdict)) in info.devices.iter().zip(&entry.verdicts).enumerate() {
+    for (index, (device, its_verdict)) in info.devices.iter().zip(&entry.verdicts).enumerate() {
         if index > 0 {
-            let _ = write!(text, "\n{verdict}");
+            let _ = write!(text, "\n{}", verdict(its_verdict));
         }
         device_text(&mut text, device, width);
     }

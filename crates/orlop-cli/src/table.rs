@@ -162,6 +162,30 @@ pub(crate) fn plain(text: &str) -> String {
     text.chars().map(|letter| if letter.is_control() { '?' } else { letter }).collect()
 }
 
+/// Wraps each sentence of a verdict to [`WIDTH`] characters; the lines after its first are indented. A word
+/// that is longer, such as a path, stays whole.
+pub(crate) fn wrapped(verdict: &str) -> String {
+    let mut text = String::new();
+    for sentence in verdict.lines() {
+        let mut width = 0;
+        for word in sentence.split(' ') {
+            let length = word.chars().count();
+            if width > 0 && width + 1 + length > usize::from(WIDTH) {
+                text.push('\n');
+                text.extend(std::iter::repeat_n(' ', INDENTATION.into()));
+                width = INDENTATION.into();
+            } else if width > 0 {
+                text.push(' ');
+                width += 1;
+            }
+            text.push_str(word);
+            width += length;
+        }
+        text.push('\n');
+    }
+    text
+}
+
 /// Formats a number with commas between thousands.
 pub(crate) fn count(number: u64) -> String {
     let digits = number.to_string();
@@ -196,6 +220,17 @@ fn known(value: Option<String>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn sentences_are_wrapped_between_words() {
+        let path = "p".repeat(90);
+        let sentence = format!("{} {} end", "a".repeat(40), "b".repeat(39));
+        assert_eq!(wrapped(&format!("{sentence}\nshort\n")), format!("{}\n  end\nshort\n", &sentence[..80]));
+        assert_eq!(
+            wrapped(&format!("orlop report {path} shows")),
+            format!("orlop report\n  {path}\n  shows\n")
+        );
+    }
 
     #[test]
     fn numbers_are_easy_to_read() {

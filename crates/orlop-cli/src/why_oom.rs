@@ -1,7 +1,7 @@
 //! `orlop why-oom`.
 
-use crate::inputs;
 use crate::output::{self, Failures};
+use crate::{inputs, table};
 use clap::Args;
 use orlop::lab::oom_message::OutOfMemoryMessage;
 use orlop::lab::verdict::RunVerdict;
@@ -45,7 +45,8 @@ pub(crate) fn run(arguments: &WhyOomArguments) -> Result<(), Failures> {
         let entry = |message| OomEntry { verdict: OutOfMemoryMessage::verdict(message), message };
         return output::print_json(&messages.iter().map(entry).collect::<Vec<_>>());
     }
-    let texts: Vec<String> = messages.iter().map(|message| message.verdict().to_string()).collect();
+    let texts: Vec<String> =
+        messages.iter().map(|message| table::wrapped(&message.verdict().to_string())).collect();
     output::print(&texts.join("\n"))
 }
 

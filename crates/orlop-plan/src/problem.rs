@@ -5,6 +5,7 @@
 
 use crate::constraint::Constraints;
 use crate::error::BufferRef;
+use crate::spaces::Preferences;
 use crate::{Buffer, ProblemError};
 use std::collections::BTreeMap;
 
@@ -29,6 +30,7 @@ pub struct Problem {
     pub(crate) constraints: Constraints,
     /// Offsets of an earlier plan.
     pub(crate) hints: BTreeMap<usize, u64>,
+    pub(crate) preferences: Preferences,
 }
 
 impl Problem {
@@ -105,6 +107,8 @@ pub struct ProblemBuilder {
     pub(crate) total: u64,
     /// That of the fixed ones.
     pub(crate) fixed_total: u64,
+    /// Whether parts may refer to buffers that are parts.
+    pub(crate) has_nested_parts: bool,
 }
 
 impl ProblemBuilder {
@@ -148,7 +152,8 @@ impl ProblemBuilder {
 
     /// Returns the problem.
     #[must_use]
-    pub fn finish(self) -> Problem {
+    pub fn finish(mut self) -> Problem {
+        self.flatten_parts();
         self.problem
     }
 

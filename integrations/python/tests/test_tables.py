@@ -23,6 +23,13 @@ def test_the_queries_of_the_page_have_answers(tmp_path: Path, monkeypatch: pytes
     # As `orlop info` prints it.
     peak = answers[0][0]
     assert peak[2] == 4_656_525_048
+    done = run("convert", FAILED, FAILED, "ranks", "--to", "parquet")
+    assert done.returncode == 0, done.stderr
+    ranks = duckdb.sql(
+        "SELECT rank, max(live) FROM read_parquet('ranks/*/*.parquet', hive_partitioning = true) "
+        "GROUP BY rank ORDER BY rank"
+    )
+    assert ranks.fetchall() == [(0, peak[2]), (1, peak[2])]
     held = duckdb.sql(
         "SELECT sum(bytes) FROM 'recording.parquet' WHERE action IN ('start', 'allocate') "
         f"AND coalesce(event, -1) <= {peak[1]} AND (freed IS NULL OR freed > {peak[1]})"

@@ -2,12 +2,13 @@
 //! own: its memory is released after each answer, and a crash ends one call.
 
 use crate::isolated::ProgramCommand;
-use serde_json::{Map, Value, json};
+use rmcp::model::{CallToolResult, ContentBlock, JsonObject, Tool, ToolAnnotations};
+use serde_json::{Value, json};
 use std::io::Write;
 use std::process::Stdio;
 
-/// A tool: a command with its arguments.
-struct Tool {
+/// A command of this program that is a tool.
+struct CommandTool {
     name: &'static str,
     command: &'static str,
     description: &'static str,
@@ -44,8 +45,8 @@ const fn option(name: &'static str, kind: ArgumentKind, description: &'static st
 const RECORDING: &str = "The path of a recording: a PyTorch memory snapshot, another trace, a zip archive \
                          or a folder of them, or a member of an archive such as runs.zip/rank0.pickle";
 
-const TOOLS: [Tool; 4] = [
-    Tool {
+const TOOLS: [CommandTool; 4] = [
+    CommandTool {
         name: "info",
         command: "info",
         description: "Shows what happened in a recorded run, which setting helps, and what uses the memory: \
@@ -57,7 +58,7 @@ const TOOLS: [Tool; 4] = [
             option("depth", ArgumentKind::Count, "The number of program lines in the name of a call site"),
         ],
     },
-    Tool {
+    CommandTool {
         name: "what_if",
         command: "what-if",
         description: "Finds the allocator settings of PyTorch under which a recorded run needs the least \
@@ -71,7 +72,7 @@ const TOOLS: [Tool; 4] = [
             option("quick", ArgumentKind::Flag, "Does not search the smallest memory of each row"),
         ],
     },
-    Tool {
+    CommandTool {
         name: "why_oom",
         command: "why-oom",
         description: "Explains the message of a program that ran out of memory (PyTorch, JAX, TensorFlow): \
@@ -83,7 +84,7 @@ const TOOLS: [Tool; 4] = [
             description: "The message, or a log that contains it",
         }],
     },
-    Tool {
+    CommandTool {
         name: "diff",
         command: "diff",
         description: "Shows what grew between two recorded runs, by call site",
@@ -97,7 +98,7 @@ const TOOLS: [Tool; 4] = [
 ];
 
 /// Returns the descriptions of the tools, with the schemas of their arguments.
-pub(super) fn list() -> Value {
+pub(super) fn list() -> Vec<Tool> {
     let schema = |argument: &Argument| {
         let kind = match argument.kind {
             ArgumentKind::Path | ArgumentKind::Input | ArgumentKind::Text => json!({"type": "string"}),
@@ -108,51 +109,55 @@ pub(super) fn list() -> Value {
         schema["description"] = argument.description.into();
         (argument.name.to_owned(), schema)
     };
-    let tool = |tool: &Tool| {
+    let tool = |tool: &CommandTool| {
         let required = tool.arguments.iter().filter(|argument| argument.is_required);
-        json!({
-            "name": tool.name,
-            "description": tool.description,
-            "inputSchema": {
-                "type": "object",
-                "properties": tool.arguments.iter().map(schema).collect::<Map<_, _>>(),
-                "required": required.map(|argument| argument.name).collect::<Vec<_>>(),
-            },
-            "annotations": {"readOnlyHint": true},
-        })
+        let mut input = JsonObject::new();
+        input.insert("type".to_owned(), "object".into());
+        input.insert(
+            "properties".to_owned(),
+            tool.arguments.iter().map(schema).collect::<JsonObject>().into(),
+        );
+        input.insert("required".to_owned(), required.map(|argument| argument.name).collect());
+        let annotations = ToolAnnotations::new().read_only(true);
+        Tool::new(tool.name, tool.description, input).with_annotations(annotations)
     };
     TOOLS.iter().map(tool).collect()
 }
 
 /// Calls a tool. Returns a message if there is no such tool, or if its arguments are invalid.
-pub(super) fn call(name: &str, arguments: &Value, program: &ProgramCommand) -> Result<Value, String> {
+pub(super) fn call(
+    name: &str,
+    arguments: &JsonObject,
+    program: &ProgramCommand,
+) -> Result<CallToolResult, String> {
     let tool = TOOLS.iter().find(|tool| tool.name == name).ok_or_else(|| format!("no tool {name:?}"))?;
     let (words, input) = command_line(tool, arguments)?;
     Ok(match run(&words, input, program) {
         Ok((answer, warnings)) => {
-            let mut content = vec![json!({"type": "text", "text": answer.to_string()})];
+            let mut content = vec![ContentBlock::text(answer.to_string())];
             if !warnings.is_empty() {
-                content.push(json!({"type": "text", "text": warnings}));
+                content.push(ContentBlock::text(warnings));
             }
-            json!({"content": content, "structuredContent": {"answer": answer}, "isError": false})
+            let mut result = CallToolResult::success(content);
+            result.structured_content = Some(json!({"answer": answer}));
+            result
         }
-        Err(failure) => json!({"content": [{"type": "text", "text": failure}], "isError": true}),
+        Err(failure) => CallToolResult::error(vec![ContentBlock::text(failure)]),
     })
 }
 
 /// Returns the command line of a call, and the standard input.
-fn command_line(tool: &Tool, arguments: &Value) -> Result<(Vec<String>, String), String> {
+fn command_line(tool: &CommandTool, arguments: &JsonObject) -> Result<(Vec<String>, String), String> {
     let mut words = vec![tool.command.to_owned(), "--json".to_owned()];
     let (mut files, mut input) = (Vec::new(), String::new());
     for argument in tool.arguments {
         let invalid = || format!("{}: invalid, or missing: {}", argument.name, argument.description);
-        let value = &arguments[argument.name];
-        if value.is_null() {
-            if argument.is_required {
-                return Err(invalid());
+        let Some(value) = arguments.get(argument.name).filter(|value| !value.is_null()) else {
+            match argument.is_required {
+                true => return Err(invalid()),
+                false => continue,
             }
-            continue;
-        }
+        };
         let option = format!("--{}", argument.name);
         match argument.kind {
             ArgumentKind::Path => files.push(value.as_str().ok_or_else(invalid)?.to_owned()),
@@ -200,7 +205,10 @@ mod tests {
 
     #[test]
     fn arguments_become_a_command_line() {
-        let words = |arguments: Value| command_line(&TOOLS[1], &arguments).map(|(words, _)| words.join(" "));
+        let words = |arguments: Value| {
+            let arguments = arguments.as_object().cloned().unwrap_or_default();
+            command_line(&TOOLS[1], &arguments).map(|(words, _)| words.join(" "))
+        };
         let all = json!({"path": "-x.pickle", "memory": "80GiB", "top": 3, "quick": true});
         assert_eq!(words(all), Ok("what-if --json --memory=80GiB --top=3 --quick -- -x.pickle".to_owned()));
         assert_eq!(words(json!({"path": "a", "quick": false})), Ok("what-if --json -- a".to_owned()));

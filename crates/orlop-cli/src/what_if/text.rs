@@ -11,7 +11,7 @@ use std::fmt::Write as _;
 
 /// Formats the verdict on a device, the facts that it rests on, the table of settings, and failed requests.
 pub(super) fn of(arguments: &WhatIfArguments, entry: &WhatIfEntry) -> String {
-    let mut out = format!("{}\n", entry.verdict);
+    let mut out = table::wrapped(&entry.verdict.to_string()) + "\n";
     let report = &entry.report;
     // Writing to a string cannot fail.
     let _ = write_head(&mut out, entry);

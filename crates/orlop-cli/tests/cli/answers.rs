@@ -76,7 +76,7 @@ fn ranks_are_compared() {
         ("rank2.json", &usual),
         ("notes.md", "-"),
     ]);
-    let text = stdout(&orlop(&["ranks", &folder.all()]));
+    let text = stdout(&orlop(&["ranks", &folder.all()])).replace("\n  ", " ");
     for words in [
         "Of 3 ranks, ",
         "rank1.json needs most: a peak of 180 MiB, 140 MiB at the median.",

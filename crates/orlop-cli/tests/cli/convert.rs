@@ -40,6 +40,32 @@ fn converted_files_have_the_same_contents() {
     assert_eq!(left.len(), 4, "nothing else is left there");
 }
 
+/// Two ranks in an archive, and a file beside it.
+#[cfg(feature = "parquet")]
+#[test]
+fn several_recordings_are_a_table_with_a_partition_for_each_rank() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let ranks = testdata().join("../crates/orlop-trace/tests/data/packed/ranks.zip").display().to_string();
+    let third = folder.path().join("rank77.pickle.gz").display().to_string();
+    fs::copy(snapshot(), &third).expect("a copy");
+    let table = folder.path().join("table").display().to_string();
+    let convert = ["convert", &ranks, &third, &table, "--to", "parquet"];
+    let written = stdout(&orlop(&[&convert[..], &["--json"]].concat()));
+    let written: serde_json::Value = serde_json::from_str(&written).expect("it is JSON");
+    assert_eq!(written["partitions"], 3, "{written}");
+    let sizes = ["rank=2", "rank=10", "rank=77"].map(|rank| {
+        let file = folder.path().join("table").join(rank).join("recording.parquet");
+        let bytes = fs::read(file).expect("it was written");
+        assert!(bytes.starts_with(b"PAR1") && bytes.ends_with(b"PAR1"));
+        bytes.len() as u64
+    });
+    assert_eq!(written["bytes"], sizes.iter().sum::<u64>());
+    let told = complaint(&orlop(&convert), 1);
+    assert!(told.contains("the folder is not empty"), "{told}");
+    let told = complaint(&orlop(&["convert", &ranks, &third, &table, "--to", "csv"]), 2);
+    assert!(told.contains("see --to parquet"), "{told}");
+}
+
 #[test]
 fn an_unknown_extension_needs_a_format() {
     let folder = tempfile::tempdir().expect("a folder");

@@ -173,7 +173,9 @@ fn messages_of_failed_requests_are_explained() {
                PyTorch \
                but unallocated.\n";
     let folder = Folder::with(&[("run.log", log), ("quiet.log", "all is well\n")]);
-    let text = stdout(&orlop(&["why-oom", &folder.path("run.log")]));
+    let wrapped = stdout(&orlop(&["why-oom", &folder.path("run.log")]));
+    assert!(wrapped.lines().all(|line| line.chars().count() <= 80), "{wrapped}");
+    let text = wrapped.replace("\n  ", " ");
     assert_eq!(text.lines().count(), 3);
     assert!(
         text.contains("\n66.8 GiB were free, but not in one piece: set PYTORCH_CUDA_ALLOC_CONF="),
@@ -188,7 +190,7 @@ fn messages_of_failed_requests_are_explained() {
         .spawn()
         .expect("the program starts");
     piped.stdin.take().expect("a pipe").write_all(log.as_bytes()).expect("it reads");
-    assert_eq!(stdout(&piped.wait_with_output().expect("it ends")), text);
+    assert_eq!(stdout(&piped.wait_with_output().expect("it ends")), wrapped);
     assert!(complaint(&orlop(&["why-oom", &folder.path("quiet.log")]), 1).contains("no message of PyTorch"));
     assert!(complaint(&orlop(&["info", &folder.path("run.log")]), 1).contains("orlop why-oom"));
 }

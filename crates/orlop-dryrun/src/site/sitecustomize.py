@@ -4,12 +4,14 @@ Records what PyTorch allocates from the import of torch on, and writes at the en
 what PyTorch counted, and what the dry run answered. A module of the same name that it hides is run too.
 """
 import atexit
+import ctypes
 import importlib.machinery
 import importlib.util
 import os
 import sys
 
 import orlop_dry_run_hooks as hooks
+import orlop_dry_run_lines as lines
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 OUTPUT = os.environ["ORLOP_DRY_RUN_OUTPUT"]
@@ -35,11 +37,11 @@ def file_name(name):
 
 def write_results(process):
     """Writes the snapshot and the counters, if this process used a device."""
-    import ctypes
     import json
 
     import torch
 
+    lines.stop()
     if os.getpid() != process or not torch.cuda.is_initialized():
         return
     devices = range(torch.cuda.device_count())
@@ -51,17 +53,19 @@ def write_results(process):
     with open(file_name("counters.json"), "w") as file:
         json.dump({"torch": torch.__version__, "free_and_total": free, "counters": counters}, file)
     torch.cuda.memory._dump_snapshot(file_name("snapshot.pickle"))
-    report = ctypes.CDLL("liborlop_dryrun_cuda.so").orlop_dry_run_report
+    report = ctypes.CDLL(lines.LIBRARY).orlop_dry_run_report
     report(file_name("answers.json").encode())
 
 
 def start_recording(torch):
     torch.cuda.memory._record_memory_history(stacks="python")
+    lines.start()
     atexit.register(write_results, os.getpid())
 
 
 def after_torch(torch):
     start_recording(torch)
+    hooks.match_cudnn(torch, ctypes.CDLL(lines.LIBRARY).orlop_dry_run_set_cudnn_version)
     hooks.skip_checkpoints(torch)
 
 

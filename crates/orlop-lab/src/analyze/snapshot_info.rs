@@ -185,8 +185,14 @@ impl DeviceInfo {
 
     fn of(device: &DeviceHistory, all: &History, naming: SiteNaming) -> Self {
         let history = &*with_start(device);
-        let work = Workload::of(history);
-        let timeline = Timeline::with_settings(history, all.settings.as_deref());
+        let ((work, categories), timeline) = rayon::join(
+            || {
+                let work = Workload::of(history);
+                let categories = MemoryCategories::of_work(&work, &all.sites);
+                (work, categories)
+            },
+            || Timeline::with_settings(history, all.settings.as_deref()),
+        );
         let mut names = SiteGroups::new(&all.sites, naming.depth);
         let mut instant = |steps: usize, events: usize| {
             let segments = if events == history.events.len() && !history.end.is_empty() {
@@ -229,7 +235,7 @@ impl DeviceInfo {
             foreign: ForeignMemory::of(history.memory, &out_of_memory),
             out_of_memory,
             refusals: RefusalCount::of(history, &all.sites),
-            categories: MemoryCategories::of_work(&work, &all.sites),
+            categories,
             external: ExternalMemory::of(history),
             ignored_events: if history.has_segments() { timeline.ignored_events() } else { 0 },
         }

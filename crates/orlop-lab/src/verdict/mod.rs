@@ -11,7 +11,7 @@
 //! let info = SnapshotInfo::of(&history, SiteNaming::default());
 //! let verdict = RunVerdict::of(&info.devices[0], None, "run.csv");
 //! assert_eq!(verdict.to_string().lines().count(), 3);
-//! assert!(verdict.finding.starts_with("device 0 holds 1.46 KiB of live memory at its peak"));
+//! assert!(verdict.finding.starts_with("device 0 holds 1.46 KiB at its peak"));
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
@@ -29,7 +29,7 @@ use serde::Serialize;
 use std::cmp::Reverse;
 use std::fmt;
 
-/// The verdict on a device of a recording. It prints as three lines.
+/// The verdict on a device of a recording. It prints as three lines, most of at most 80 characters.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct RunVerdict {

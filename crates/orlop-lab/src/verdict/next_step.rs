@@ -9,14 +9,20 @@ pub(super) fn of(info: &DeviceInfo, file: &str) -> String {
     if info.allocations == 0 {
         return format!("Record a run: call {RECORD_HISTORY} before it and {DUMP_SNAPSHOT} after it.");
     }
-    let (when, live) = match failure(info) {
-        Some(failed) => ("When it failed", &failed.live),
-        None => ("At the peak", &info.peak.live),
-    };
     let look = format!("orlop report {file} shows every block");
-    match holder(live) {
-        Some(holder) => format!("{when}, {holder}; {look}."),
-        None => format!("{when}, no call sites are recorded; {look}."),
+    let Some(failed) = failure(info) else {
+        return match holder(&info.peak.live) {
+            Some(holder) => format!("At the peak, {holder}; {look}."),
+            None => format!("No call sites are recorded; {look}."),
+        };
+    };
+    match holder(&failed.live) {
+        Some(holder) => match holder.strip_prefix(&failed.site) {
+            Some(holds) => format!("{} requested it and{holds}; {look}.", failed.site),
+            None => format!("{} requested it, {holder}; {look}.", failed.site),
+        },
+        None if failed.site == NO_SITE => format!("No call sites are recorded; {look}."),
+        None => format!("{} requested it; {look}.", failed.site),
     }
 }
 

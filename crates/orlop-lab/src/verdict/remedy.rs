@@ -18,15 +18,16 @@ pub(super) fn of(info: &DeviceInfo, sweep: &WhatIfReport) -> String {
         return match sweep.reason {
             AdviceReason::NothingRuns => nothing_runs(info, sweep),
             AdviceReason::NothingToGain => {
-                let than = if sweep.baseline_is_recorded { "the recorded settings" } else { "the defaults" };
-                format!("Nothing to gain: no setting of PyTorch is better than {than} by 1 %.")
+                let than = if sweep.baseline_is_recorded { "the recorded ones" } else { "the defaults" };
+                format!("Nothing to gain: no setting of PyTorch is 1 % better than {than}.")
             }
             AdviceReason::Withheld(doubt) => withheld(info, doubt),
             reason => format!("No setting can be recommended: {reason}."),
         };
     };
     let gain = match sweep.reason {
-        AdviceReason::Runs => format!("the run fits, with a peak of {}", ByteSize(advice.peak_reserved)),
+        AdviceReason::Runs => format!("it fits, peak {}", ByteSize(advice.peak_reserved)),
+        AdviceReason::ReservesLess { bytes } => format!("{} less reserved", ByteSize(bytes)),
         reason => reason.to_string(),
     };
     format!("{}: {gain}{}.", setting(&advice.conf), price(advice, sweep))

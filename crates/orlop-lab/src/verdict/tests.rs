@@ -39,8 +39,8 @@ fn a_run_without_loss_has_nothing_to_gain() {
     let told = verdict(&history(&[("segment_alloc", A, 100), ("alloc", A, 100)]));
     assert_eq!(
         told.to_string(),
-        "device 0 reserves 100 MiB at its peak for 100 MiB of live memory: almost nothing is lost.\n\
-         Nothing to gain: no setting of PyTorch is better than the recorded settings by 1 %.\n\
+        "device 0 reserves 100 MiB for 100 MiB of live memory: almost nothing is lost.\n\
+         Nothing to gain: no setting of PyTorch is 1 % better than the recorded ones.\n\
          At the peak, train.py:7 step holds 100 MiB of 100 MiB; orlop report run.pickle shows every block.\n"
     );
 }
@@ -49,17 +49,14 @@ fn a_run_without_loss_has_nothing_to_gain() {
 #[test]
 fn what_no_allocator_could_serve_has_to_go() {
     let told = verdict(&history(&[("segment_alloc", A, 100), ("alloc", A, 100), ("oom", 250 * MIB, 300)]));
-    assert_eq!(
-        told.finding,
-        "device 0 ran out of memory: 300 MiB requested by train.py:7 step; 250 MiB of 350 MiB were free."
-    );
+    assert_eq!(told.finding, "device 0 ran out of memory: 300 MiB requested, 250 MiB of 350 MiB free.");
     assert_eq!(
         told.remedy,
         "No allocator could have served it: at least 50.0 MiB must go, for example 100 MiB by train.py:7 \
          step."
     );
     assert!(
-        told.next.starts_with("When it failed, train.py:7 step holds 100 MiB of 100 MiB"),
+        told.next.starts_with("train.py:7 step requested it and holds 100 MiB of 100 MiB; orlop"),
         "{}",
         told.next
     );
@@ -82,8 +79,7 @@ fn fragmentation_names_the_setting() {
     let told = verdict(&history(&events));
     assert_eq!(
         told.finding,
-        "device 0 ran out of memory: 120 MiB requested by train.py:7 step; 160 MiB were free, but at most \
-         20.0 MiB in one piece."
+        "device 0 ran out of memory: 120 MiB requested, 160 MiB free in smaller pieces."
     );
     assert!(told.remedy.contains("PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"), "{}", told.remedy);
 }
@@ -115,11 +111,11 @@ fn private_pools_are_replayed_and_named() {
         History::parse(whole.to_string().as_bytes()).unwrap()
     };
     let told = verdict(&snapshot(&events));
-    assert!(told.finding.contains("200 MiB (50 %) are lost, mostly"), "{}", told.finding);
+    assert!(told.finding.contains("loses 200 MiB (50 %) of 400 MiB reserved, mostly"), "{}", told.finding);
     assert!(told.remedy.starts_with("Nothing to gain"), "{}", told.remedy);
     let oom = json!({ "action": "oom", "device_free": 50 * MIB, "size": 300 * MIB, "stream": 0 });
     let told = verdict(&snapshot(&[&events[..], &[oom]].concat()));
-    let free = "250 MiB of 450 MiB were free; 200 MiB are of private pools (CUDA graphs).";
+    let free = "250 MiB of 450 MiB free; 200 MiB in private pools (CUDA graphs).";
     assert!(told.finding.ends_with(free), "{}", told.finding);
     assert_eq!(
         told.remedy,

@@ -5,6 +5,7 @@ use crate::{Buffer, CsvError, Problem, ProblemBuilder, ProblemColumn};
 use orlop_core::Alignment;
 use std::borrow::Cow;
 use std::io::{BufReader, Read};
+use std::ops::Range;
 
 /// The maximum number of characters of a field in an error.
 const SHOWN: usize = 40;
@@ -23,6 +24,8 @@ struct CsvHeader {
     gaps: Option<usize>,
     offset: Option<usize>,
     hint: Option<usize>,
+    accesses: Option<usize>,
+    spaces: Option<usize>,
 }
 
 impl CsvHeader {
@@ -43,6 +46,8 @@ impl CsvHeader {
                 "gaps" => (&mut header.gaps, ProblemColumn::Gaps),
                 "offset" => (&mut header.offset, ProblemColumn::Offset),
                 "hint" => (&mut header.hint, ProblemColumn::Hint),
+                "accesses" => (&mut header.accesses, ProblemColumn::Accesses),
+                "spaces" => (&mut header.spaces, ProblemColumn::Spaces),
                 _ => {
                     unknown.get_or_insert(name);
                     continue;
@@ -112,10 +117,21 @@ impl CsvRow<'_> {
         alignment.ok_or_else(|| self.unexpected(ProblemColumn::Alignment, &bytes.to_string()))
     }
 
+    /// Returns the times at which the buffer is not live.
+    fn gaps(&self, header: &CsvHeader) -> Result<Vec<Range<u64>>, CsvError> {
+        let text = self.text(header.gaps).unwrap_or_default();
+        let gap = |gap: &str| {
+            let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+            let (start, end) =
+                gap.split_once('-').filter(|(start, end)| is_number(start) && is_number(end))?;
+            let (start, end) = (start.parse().ok()?, end.parse::<u64>().ok()?);
+            Some(start..end.checked_add(u64::from(header.includes_end))?)
+        };
+        let gaps: Option<Vec<_>> = text.split_ascii_whitespace().map(gap).collect();
+        gaps.ok_or_else(|| self.unexpected(ProblemColumn::Gaps, text))
+    }
+
     fn buffer(&self, header: &CsvHeader) -> Result<Buffer, CsvError> {
-        if let Some(text) = self.text(header.gaps).filter(|text| !text.is_empty()) {
-            return Err(self.unexpected(ProblemColumn::Gaps, text));
-        }
         let lifetime = self.number(header.start, ProblemColumn::Start)?..self.end(header)?;
         let size = self.number(header.size, ProblemColumn::Size)?;
         Ok(Buffer::unaligned(lifetime, size).aligned(self.alignment(header)?))
@@ -173,12 +189,22 @@ impl Problem {
             counting = counting && is_number(id, count);
             let invalid = |error| CsvError::Problem { line, error };
             let index = builder.push_named(id, buffer).map_err(invalid)?;
+            for gap in row.gaps(&header)? {
+                builder.gap(index, gap).map_err(invalid)?;
+            }
             if let Some(offset) = row.optional(header.offset, ProblemColumn::Offset)? {
                 fixed.push((index, offset));
                 fixed_lines.push(line);
             }
             if let Some(offset) = row.optional(header.hint, ProblemColumn::Hint)? {
                 builder.hint(index, offset).map_err(invalid)?;
+            }
+            if let Some(accesses) = row.optional(header.accesses, ProblemColumn::Accesses)? {
+                builder.accesses(index, accesses).map_err(invalid)?;
+            }
+            let spaces = row.text(header.spaces).unwrap_or_default();
+            if !spaces.is_empty() {
+                builder.allow_spaces(index, spaces.split_ascii_whitespace()).map_err(invalid)?;
             }
             count += 1;
         }
@@ -227,6 +253,34 @@ mod tests {
     }
 
     #[test]
+    fn accesses_and_spaces_are_those_of_their_lines() {
+        let text = "lower,upper,size,accesses,spaces\n0,9,2,7,sram  dram\n0,9,2,,\n";
+        let problem = read(text).unwrap();
+        assert_eq!([0, 1].map(|index| problem.accesses(index)), [7, 1]);
+        assert_eq!([0, 1].map(|index| problem.spaces(index).join("|")), ["sram|dram", ""]);
+        let mut written = Vec::new();
+        problem.write_csv(&mut written).unwrap();
+        assert_eq!(Problem::read_csv(&written[..]).unwrap(), problem);
+        let error = read("lower,upper,size,accesses\n0,9,2,-1\n").unwrap_err();
+        assert!(matches!(error, CsvError::Unexpected { column: ProblemColumn::Accesses, .. }), "{error}");
+    }
+
+    #[test]
+    fn gaps_end_as_lifetimes_do() {
+        for text in [
+            "gaps,lower,upper,size\n2-4 6-7,0,9,5\n,0,9,5\n",
+            "start,end,size,gaps\n0,8,5,2-3  6-6\n0,8,5,\n",
+        ] {
+            let problem = read(text).unwrap();
+            assert_eq!((problem.gaps(0), problem.gaps(1)), (&[2..4, 6..7][..], &[][..]), "{text:?}");
+        }
+        for gaps in ["3", "3-", "-4", "a-4", "3-+4", "3 - 4", "3-4-5"] {
+            let error = read(&format!("lower,upper,size,gaps\n0,9,2,{gaps}\n")).unwrap_err();
+            assert!(matches!(error, CsvError::Unexpected { column: ProblemColumn::Gaps, .. }), "{error}");
+        }
+    }
+
+    #[test]
     fn names_and_alignments() {
         let problem =
             read("id,lower,upper,size,alignment\n0,0,1,1,256\n\"a, b\",0,1,1,1\n,0,1,1,2\n").unwrap();
@@ -264,8 +318,12 @@ mod tests {
                 "line 2: the alignment cannot be \"3\", expected a power of two",
             ),
             (
-                "lower,upper,size,gaps\n0,9,2,3-4\n",
-                "line 2: the gaps cannot be \"3-4\", expected nothing: lifetimes with gaps are not supported",
+                "lower,upper,size,gaps\n0,9,2,3-4@0:1\n",
+                "line 2: the gaps cannot be \"3-4@0:1\", expected times like `3-5 8-9` without windows of bytes",
+            ),
+            (
+                "lower,upper,size,gaps\n0,9,2,3-4 8-10\n",
+                "line 2: buffer 0: 8..10 cannot be a gap of its lifetime",
             ),
             (
                 "lower,upper,size,offset\n0,9,2,-1\n",

@@ -6,7 +6,7 @@
 use super::text::Trace;
 use super::{binary, chrome, csv, pprof, rmm, snapshot};
 use crate::history::History;
-use crate::input::{Input, peek};
+use crate::input::{Input, MemberLimit, peek};
 use crate::recordings::{self, is_zip};
 use crate::{Result, TraceError};
 use std::fmt;
@@ -206,7 +206,8 @@ impl History {
     /// [`History::read`].
     ///
     /// A compressed file may decompress to at most 16 MiB plus 256 times its own length, and so may a member
-    /// of an archive, also if it was compressed before it was archived.
+    /// of an archive, also if it was compressed before it was archived. All members of an archive together have
+    /// this limit for the archive's length.
     ///
     /// ```
     /// use orlop_trace::history::{EventAction, History};
@@ -230,10 +231,10 @@ impl History {
         if is_archive { recordings::read_archive(whole) } else { Self::parse_single(whole) }
     }
 
-    /// Reads a member of an archive, of `packed` bytes in it.
-    pub(crate) fn parse_member(packed: u64, reader: impl Read) -> Result<Self> {
+    /// Reads a member of an archive.
+    pub(crate) fn parse_member(limit: MemberLimit, reader: impl Read) -> Result<Self> {
         let read = |error| TraceError::read_line(1, error);
-        Self::parse_input(Input::of_member(reader, packed).map_err(read)?)
+        Self::parse_input(Input::of_member(reader, limit).map_err(read)?)
     }
 
     /// Reads bytes that are not a zip archive.

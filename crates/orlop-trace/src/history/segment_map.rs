@@ -119,7 +119,9 @@ impl SegmentMap {
     pub(super) fn coalesce(&mut self, address: u64) -> Option<SegmentBlock> {
         let (start, segment) = self.segment(address)?;
         let is_free = |chunk: &SegmentBlock| chunk.state == BlockState::Free;
-        let mut chunk = self.chunks.get(&address).copied().filter(is_free)?;
+        let mut before = self.chunks.range(start..=address).rev().map(|(_, chunk)| *chunk);
+        let mut chunk = before.next().filter(|chunk| chunk.address == address && is_free(chunk))?;
+        let previous = before.next().filter(is_free);
         let end = chunk.address + chunk.bytes;
         if end - start < segment.bytes
             && let Some(next) = self.chunks.get(&end).copied().filter(is_free)
@@ -127,8 +129,7 @@ impl SegmentMap {
             self.chunks.remove(&end);
             chunk.bytes += next.bytes;
         }
-        let previous = self.chunks.range(start..address).next_back().map(|(_, previous)| *previous);
-        if let Some(previous) = previous.filter(is_free) {
+        if let Some(previous) = previous {
             self.chunks.remove(&address);
             chunk = SegmentBlock { bytes: previous.bytes + chunk.bytes, ..previous };
         }

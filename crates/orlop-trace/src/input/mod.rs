@@ -1,9 +1,11 @@
 //! The bytes of an input, decompressed if they are gzip, zstd or xz, with a limit on the decompressed size.
 //! Every reader reads through this module.
 
+mod member_limit;
 mod unpacked;
 mod zstd;
 
+pub(crate) use self::member_limit::{ArchiveLimit, MemberLimit};
 use self::unpacked::{Compression, Unpacked};
 use std::io::{self, BufRead, BufReader, Chain, Cursor, Read};
 
@@ -16,9 +18,11 @@ const UNPACKED_RATIO: u64 = 256;
 
 /// A file that decompresses to more than [`UNPACKED_RATIO`] allows.
 #[derive(Debug, thiserror::Error)]
-#[error("it decompresses to more than {limit} bytes, the maximum for a recording of its length")]
-struct Bomb {
-    limit: u64,
+enum Bomb {
+    #[error("it decompresses to more than {limit} bytes, the maximum for a recording of its length")]
+    Recording { limit: u64 },
+    #[error("its members decompress to more than {limit} bytes, the maximum for an archive of its length")]
+    Archive { limit: u64 },
 }
 
 /// Returns `true` if reading stopped at the limit for decompressed bytes.
@@ -35,9 +39,14 @@ impl UnpackedBytes {
     /// bytes.
     pub(crate) fn add(&mut self, bytes: usize, packed: u64) -> io::Result<()> {
         self.0 = self.0.saturating_add(bytes as u64);
-        let limit = packed.saturating_mul(UNPACKED_RATIO).saturating_add(UNPACKED_BYTES);
-        if self.0 > limit { Err(io::Error::other(Bomb { limit })) } else { Ok(()) }
+        let limit = unpacked_limit(packed);
+        if self.0 > limit { Err(io::Error::other(Bomb::Recording { limit })) } else { Ok(()) }
     }
+}
+
+/// Returns the maximum of decompressed bytes for `packed` compressed ones.
+const fn unpacked_limit(packed: u64) -> u64 {
+    packed.saturating_mul(UNPACKED_RATIO).saturating_add(UNPACKED_BYTES)
 }
 
 /// Opens a reader, with decompression if the input is gzip, zstd or xz. Reading fails when it decompresses to
@@ -64,18 +73,17 @@ impl<R: Read> Input<R> {
         Self::open(reader, None)
     }
 
-    /// Opens bytes that were decompressed from `packed` bytes of an archive. The limit is that of these: two
-    /// compressions have one limit together.
-    pub(crate) fn of_member(reader: R, packed: u64) -> io::Result<Self> {
-        Self::open(reader, Some(packed))
+    /// Opens decompressed bytes of a member of an archive. Its limit holds for both compressions together.
+    pub(crate) fn of_member(reader: R, limit: MemberLimit) -> io::Result<Self> {
+        Self::open(reader, Some(limit))
     }
 
-    fn open(mut reader: R, packed: Option<u64>) -> io::Result<Self> {
+    fn open(mut reader: R, member: Option<MemberLimit>) -> io::Result<Self> {
         let head = peek(&mut reader, Compression::HEAD)?;
         let compression = Compression::of(&head);
         let whole = Cursor::new(head).chain(reader);
         Ok(match compression {
-            Some(compression) => Self::Packed(Box::new(Unpacked::new(whole, compression, packed))),
+            Some(compression) => Self::Packed(Box::new(Unpacked::new(whole, compression, member))),
             None => Self::Plain(whole),
         })
     }

@@ -1,7 +1,7 @@
 //! A decoder of any supported compression, with a limit on the decompressed size.
 
-use super::UnpackedBytes;
 use super::zstd::ZstdReader;
+use super::{MemberLimit, UnpackedBytes};
 use flate2::read::MultiGzDecoder;
 use lzma_rust2::XzReader;
 use std::io::{self, Read};
@@ -35,8 +35,8 @@ impl Compression {
 pub(crate) struct Unpacked<R: Read> {
     decoder: Decoder<CountingReader<R>>,
     bytes: UnpackedBytes,
-    /// The compressed bytes, if they are not those that the decoder has read.
-    packed: Option<u64>,
+    /// The limit, if it does not follow from the bytes that the decoder has read.
+    member: Option<MemberLimit>,
     /// Whether there was an error: a decoder's state is undefined after it.
     failed: bool,
 }
@@ -48,14 +48,14 @@ enum Decoder<R: Read> {
 }
 
 impl<R: Read> Unpacked<R> {
-    pub(super) fn new(reader: R, compression: Compression, packed: Option<u64>) -> Self {
+    pub(super) fn new(reader: R, compression: Compression, member: Option<MemberLimit>) -> Self {
         let reader = CountingReader { reader, bytes: 0 };
         let decoder = match compression {
             Compression::Gzip => Decoder::Gzip(Box::new(MultiGzDecoder::new(reader))),
             Compression::Zstd => Decoder::Zstd(Box::new(ZstdReader::new(reader))),
             Compression::Xz => Decoder::Xz(Box::new(XzReader::new_mem_limit(reader, true, XZ_MEMORY))),
         };
-        Self { decoder, bytes: UnpackedBytes::default(), packed, failed: false }
+        Self { decoder, bytes: UnpackedBytes::default(), member, failed: false }
     }
 }
 
@@ -83,7 +83,11 @@ impl<R: Read> Read for Unpacked<R> {
             return Err(io::Error::other("an earlier part could not be decompressed"));
         }
         let read = self.decoder.read(buffer).and_then(|read| {
-            self.bytes.add(read, self.packed.unwrap_or(self.decoder.source().bytes))?;
+            let packed = match &self.member {
+                Some(member) => member.count(read)?,
+                None => self.decoder.source().bytes,
+            };
+            self.bytes.add(read, packed)?;
             Ok(read)
         });
         self.failed = read.as_ref().is_err_and(|error| error.kind() != io::ErrorKind::Interrupted);

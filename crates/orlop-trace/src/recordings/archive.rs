@@ -1,8 +1,8 @@
-//! Zip archives: their members, with a limit on the size of each.
+//! Zip archives: their members, with a limit on the decompressed size of each and of all together.
 
 use super::{ReadSeek, folder};
 use crate::formats::{Format, OtherFile};
-use crate::input::{UnpackedBytes, is_bomb};
+use crate::input::{ArchiveLimit, MemberLimit, UnpackedBytes, is_bomb};
 use crate::{Result, TraceError};
 use std::fs::File;
 use std::io::{self, BufReader, Cursor, Read, Seek, SeekFrom};
@@ -27,6 +27,7 @@ pub(super) struct Archive {
     zip: ZipArchive<Box<dyn ReadSeek>>,
     /// The length in bytes.
     length: u64,
+    limit: ArchiveLimit,
 }
 
 impl Archive {
@@ -51,7 +52,7 @@ impl Archive {
         if zip.len() > MAX_MEMBERS {
             return Err(TraceError::TooManyMembers { limit: MAX_MEMBERS });
         }
-        Ok(Self { zip, length })
+        Ok(Self { zip, length, limit: ArchiveLimit::new(length) })
     }
 
     /// Returns the indices and names of the files, in the order of their names.
@@ -76,7 +77,8 @@ impl Archive {
         let file = self.zip.by_index(index).map_err(archive_error)?;
         // The archive can claim any size.
         let packed = file.compressed_size().min(self.length);
-        read(MemberReader { reader: Box::new(file), bytes: UnpackedBytes::default(), packed })
+        let limit = self.limit.member(packed);
+        read(MemberReader { reader: Box::new(file), bytes: UnpackedBytes::default(), limit })
     }
 }
 
@@ -84,20 +86,20 @@ impl Archive {
 pub(super) struct MemberReader<'a> {
     reader: Box<dyn Read + 'a>,
     bytes: UnpackedBytes,
-    packed: u64,
+    limit: MemberLimit,
 }
 
 impl MemberReader<'_> {
-    /// Returns the member's compressed length in bytes.
-    pub(super) fn packed(&self) -> u64 {
-        self.packed
+    /// Returns the limit for what the bytes decompress to, if they are compressed once more.
+    pub(super) fn limit(&self) -> MemberLimit {
+        self.limit.clone()
     }
 }
 
 impl Read for MemberReader<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let read = self.reader.read(buffer)?;
-        self.bytes.add(read, self.packed)?;
+        self.bytes.add(read, self.limit.count(read)?)?;
         Ok(read)
     }
 }

@@ -180,6 +180,11 @@ impl Recordings {
         &self.skipped
     }
 
+    /// Returns the paths of the recordings that are still to be read.
+    pub fn paths(&self) -> impl ExactSizeIterator<Item = &Path> {
+        self.files.iter().map(|file| file.path.as_path())
+    }
+
     /// Reads the only recording.
     ///
     /// # Errors
@@ -200,7 +205,7 @@ impl Recordings {
             RecordingPlace::Stream(reader) => History::parse(reader).map_err(|error| error.in_file(&path)),
             RecordingPlace::Member(index) => match &mut self.archive {
                 Some(archive) => archive
-                    .read(index, |reader| History::parse_member(reader.packed(), reader))
+                    .read(index, |reader| History::parse_member(reader.limit(), reader))
                     .map_err(|error| error.in_file(&path)),
                 None => Err(TraceError::NoRecordings { files: 0, first: None }),
             },
@@ -226,7 +231,7 @@ impl ExactSizeIterator for Recordings {}
 
 impl fmt::Debug for Recordings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let files: Vec<&Path> = self.files.iter().map(|file| file.path.as_path()).collect();
+        let files: Vec<&Path> = self.paths().collect();
         f.debug_struct("Recordings").field("files", &files).finish_non_exhaustive()
     }
 }

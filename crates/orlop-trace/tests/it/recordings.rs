@@ -85,6 +85,28 @@ fn a_member_that_is_compressed_twice_has_one_limit() {
     assert!(matches!(error, TraceError::Bomb { .. }), "{error}");
 }
 
+/// Each of 16 members stays below its own limit of 16 MiB; 32 MiB are allowed for an archive of 64 KiB.
+#[test]
+fn members_have_a_limit_together() {
+    let mut zip = ZipWriter::new(Cursor::new(Vec::new()));
+    let text = [b"a,0,1\n# ".to_vec(), vec![b'7'; 4 << 20]].concat();
+    for rank in 0..16 {
+        zip.start_file(format!("rank{rank}.csv"), SimpleFileOptions::default()).expect("memory takes all");
+        zip.write_all(&text).expect("memory takes all");
+    }
+    let bytes = zip.finish().expect("memory takes all").into_inner();
+    assert!((60 << 10..72 << 10).contains(&bytes.len()), "{}", bytes.len());
+    let ranks = Recordings::from_reader("-", Cursor::new(bytes)).unwrap();
+    assert_eq!(ranks.len(), 16);
+    let (good, bad): (Vec<_>, Vec<_>) = ranks.map(|rank| rank.history).partition(Result::is_ok);
+    assert!((6..10).contains(&good.len()), "{}", good.len());
+    for error in bad {
+        let error = cause(error.unwrap_err());
+        assert!(matches!(error, TraceError::Bomb { .. }), "{error}");
+        assert!(error.to_string().contains("its members decompress to more than 3"), "{error}");
+    }
+}
+
 #[test]
 fn members_come_in_the_order_of_their_numbers() {
     for mut ranks in [

@@ -81,8 +81,12 @@ impl StartState {
         }
         self.open.remove(&address);
         self.map.insert(SegmentBlock::free(address, chunk.bytes));
-        if let Some(SegmentBlock { address, bytes, .. }) = self.map.coalesce(address) {
-            self.map.insert(SegmentBlock::free(address, bytes));
+        if let Some(merged) = self.map.coalesce(address) {
+            // It has the site and the request of the first chunk.
+            let free = SegmentBlock::free(merged.address, merged.bytes);
+            if merged != free {
+                self.map.insert(free);
+            }
         }
     }
 

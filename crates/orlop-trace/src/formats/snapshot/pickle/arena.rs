@@ -1,10 +1,12 @@
 //! The values of a pickle: nodes that refer to each other by id.
 //!
 //! Lists and dicts grow in batches, interleaved with others. Each is a chain of runs in one array of ids; a
-//! run at the end of the array grows in place.
+//! run at the end of the array grows in place. Equal stacks share a run: most events have the stack of
+//! another event.
 
 use crate::formats::snapshot::words::Word;
 use crate::{Result, TraceError};
+use std::collections::HashMap;
 
 /// The id of a node.
 pub(super) type NodeId = u32;
@@ -67,13 +69,20 @@ struct ItemRun {
     at: u32,
     length: u32,
     next: u32,
+    /// Whether several lists can have it: then it does not change.
+    is_shared: bool,
 }
 
+#[derive(Default)]
 pub(super) struct PickleArena {
     nodes: Vec<PickleNode>,
     items: Vec<NodeId>,
     runs: Vec<ItemRun>,
     texts: Vec<u8>,
+    /// The shared runs by their items.
+    shared: HashMap<Box<[NodeId]>, u32>,
+    /// The items of the stack that is being added.
+    stack: Vec<NodeId>,
 }
 
 /// A position in a chain of runs.
@@ -87,7 +96,7 @@ impl PickleArena {
     pub(super) fn new() -> Self {
         let mut nodes = vec![PickleNode::Odd, PickleNode::Flag(false), PickleNode::Flag(true)];
         nodes.extend((0..=u8::MAX).map(|byte| PickleNode::Number(byte.into())));
-        Self { nodes, items: Vec::new(), runs: Vec::new(), texts: Vec::new() }
+        Self { nodes, ..Self::default() }
     }
 
     /// Returns the node of a value.
@@ -150,9 +159,38 @@ impl PickleArena {
             Some(&PickleNode::Dict(chain)) if dict => chain,
             _ => return Ok(false),
         };
-        let chain = self.append(chain, items, offset)?;
+        let chain = match chain.first {
+            NONE if !dict => self.list(items, offset)?,
+            _ => self.append(chain, items, offset)?,
+        };
         self.nodes[id as usize] = if dict { PickleNode::Dict(chain) } else { PickleNode::List(chain) };
         Ok(true)
+    }
+
+    /// Returns the chain of a new list, which is shared if all items are dicts, as the frames of a stack are.
+    fn list(&mut self, items: &[PickleValue], offset: u64) -> Result<Chain> {
+        let mut stack = std::mem::take(&mut self.stack);
+        stack.clear();
+        stack.extend(items.iter().map_while(|&item| match item {
+            PickleValue::Node(id) if matches!(self.node(id), PickleNode::Dict(_)) => Some(id),
+            _ => None,
+        }));
+        let is_stack = stack.len() == items.len() && !stack.is_empty();
+        let chain = match self.shared.get(&*stack).filter(|_| is_stack) {
+            Some(&run) => Chain { first: run, last: run },
+            None => self.append(Chain::EMPTY, items, offset)?,
+        };
+        if let Some(run) = self.runs.get_mut(chain.first as usize).filter(|run| is_stack && !run.is_shared) {
+            run.is_shared = true;
+            self.shared.insert(stack.as_slice().into(), chain.first);
+        }
+        self.stack = stack;
+        Ok(chain)
+    }
+
+    /// Returns the run that a list shares with equal ones.
+    pub(super) fn shared_run(&self, chain: Chain) -> Option<u32> {
+        self.runs.get(chain.first as usize).is_some_and(|run| run.is_shared).then_some(chain.first)
     }
 
     /// Appends items to a chain.
@@ -161,8 +199,17 @@ impl PickleArena {
         if items.is_empty() {
             return Ok(chain);
         }
-        if items.len() > MAX_ITEMS - self.items.len() {
+        let own = self.runs.get(chain.last as usize).filter(|run| run.is_shared).copied();
+        let own = own.map_or(0..0, |run| run.at as usize..(run.at + run.length) as usize);
+        if own.len() + items.len() > MAX_ITEMS - self.items.len() {
             return Err(too_many);
+        }
+        if !own.is_empty() {
+            // A copy that can grow: a shared run is the only one of its chain.
+            let copy: Vec<PickleValue> =
+                self.items[own].iter().map(|&item| PickleValue::Node(item)).collect();
+            let chain = self.append(Chain::EMPTY, &copy, offset)?;
+            return self.append(chain, items, offset);
         }
         let (Ok(at), Ok(length)) = (u32::try_from(self.items.len()), u32::try_from(items.len())) else {
             return Err(too_many);
@@ -179,7 +226,7 @@ impl PickleArena {
             }
             last.next = next;
         }
-        self.runs.push(ItemRun { at, length, next: NONE });
+        self.runs.push(ItemRun { at, length, next: NONE, is_shared: false });
         let first = if chain.first == NONE { next } else { chain.first };
         Ok(Chain { first, last: next })
     }
@@ -252,6 +299,26 @@ mod tests {
         assert!(!arena.extend(Node(ODD), false, &[Node(1)], 0).unwrap());
         assert!(!arena.extend(PickleValue::Number(3), false, &[Node(1)], 0).unwrap());
         assert_eq!(size_of::<PickleNode>(), 16);
+    }
+
+    #[test]
+    fn equal_stacks_share_their_items_until_one_grows() {
+        let mut arena = PickleArena::new();
+        let frames = [0; 3].map(|_| Node(arena.push(PickleNode::Dict(Chain::EMPTY), 0).unwrap()));
+        let lists = [0; 3].map(|_| arena.push(PickleNode::List(Chain::EMPTY), 0).unwrap());
+        for list in lists {
+            assert!(arena.extend(Node(list), false, &frames[..2], 0).unwrap());
+        }
+        assert_eq!(arena.items.len(), 2);
+        assert!(arena.extend(Node(lists[1]), false, &frames[2..], 0).unwrap());
+        let ids: Vec<NodeId> = frames.iter().map(|&frame| arena.id(frame, 0).unwrap()).collect();
+        let found = lists.map(|list| all(&arena, list));
+        assert_eq!(found, [ids[..2].to_vec(), ids.clone(), ids[..2].to_vec()]);
+        let shared = lists.map(|list| match arena.node(list) {
+            PickleNode::List(chain) => arena.shared_run(chain),
+            _ => None,
+        });
+        assert!(shared[0].is_some() && shared[0] == shared[2] && shared[1].is_none());
     }
 
     #[test]

@@ -8,6 +8,7 @@ use crate::formats::snapshot::value::{RecordValue, ScalarValue, SnapshotRecord};
 use crate::formats::snapshot::words::Word;
 use crate::history::{SiteId, TextId};
 use crate::{Result, TraceError};
+use std::collections::HashMap;
 
 /// The records, fields and list items that may be read for each byte of the file. Without sharing there are
 /// at most two.
@@ -25,6 +26,8 @@ pub(super) struct NodeConverter {
     texts: Vec<TextId>,
     frames: Vec<u32>,
     sites: Vec<SiteId>,
+    /// The sites of shared runs of frames.
+    shared_sites: HashMap<u32, SiteId>,
     /// The bytes of the file that were read.
     bytes: u64,
     steps: u64,
@@ -39,6 +42,7 @@ impl NodeConverter {
             texts: Vec::new(),
             frames: Vec::new(),
             sites: Vec::new(),
+            shared_sites: HashMap::new(),
             bytes: 0,
             steps: 0,
         }
@@ -256,7 +260,12 @@ impl RecordValue for NodeRef<'_> {
             return Ok(SiteId::UNKNOWN);
         };
         let converter = self.converter;
-        if let Some(site) = converter.known(node, &converter.sites) {
+        let run = converter.arena.shared_run(chain);
+        let known = match run {
+            Some(run) => converter.shared_sites.get(&run).copied(),
+            None => converter.known(node, &converter.sites),
+        };
+        if let Some(site) = known {
             return Ok(site);
         }
         builder.stack.clear();
@@ -265,7 +274,10 @@ impl RecordValue for NodeRef<'_> {
             converter.frame(frame, builder)?;
         }
         let site = builder.take_stack();
-        NodeConverter::keep(&mut converter.seen, node, &mut converter.sites, site);
+        match run {
+            Some(run) => _ = converter.shared_sites.insert(run, site),
+            None => NodeConverter::keep(&mut converter.seen, node, &mut converter.sites, site),
+        }
         Ok(site)
     }
 
