@@ -25,8 +25,8 @@ const CLASSIFIER: &str = "testdata/onnx-wild/rapidocr_onnxruntime__ch_ppocr_mobi
 /// An integration: its name on the command line, and what runs it.
 type Integration = (&'static str, fn(&Shell) -> Result<Outcome>);
 
-const ALL: [Integration; 4] =
-    [("arrow", arrow), ("candle", candle), ("kv-opendal", kv_opendal), ("ort", ort)];
+const ALL: [Integration; 5] =
+    [("arrow", arrow), ("candle", candle), ("kv-opendal", kv_opendal), ("ort", ort), ("peers", peers)];
 
 /// The global allocators that the program of `integrations/candle` is measured with.
 const GLOBAL_ALLOCATORS: [&str; 4] = ["glibc", "mimalloc", "jemalloc", "orlop"];
@@ -101,6 +101,12 @@ fn ort(shell: &Shell) -> Result<Outcome> {
     example.args(["-p", "orlop-ort", "--example", "budget", "--"]).arg(shell.root().join(CLASSIFIER));
     shell.run("integrations-ort-budget", example.arg("x=4,3,48,192").env("ORT_DYLIB_PATH", &library))?;
     Ok(Outcome::Passed(ONNX_RUNTIME.to_owned()))
+}
+
+/// Runs the conformance suite over the allocators of `orlop-peers`.
+fn peers(shell: &Shell) -> Result<Outcome> {
+    shell.run("integrations-peers-test", cargo(shell, "test").args(["-p", "orlop-peers"]))?;
+    Ok(Outcome::passed())
 }
 
 /// Installs ONNX Runtime below the target folder and returns the path of its library, or the reason why that

@@ -45,9 +45,8 @@ const MIRI_ALONE: &str = "orlop-alloc";
 /// The modules of it that run after the others.
 const MIRI_APART: [&str; 1] = ["observer::"];
 
-/// Tests of it that take Miri half a minute and more, and whose code the others run, too. They are left out
-/// of
-/// the short selection.
+/// Its tests, and those of the others, that take Miri half a minute and more, and whose code others run, too.
+/// They are left out of the short selection.
 const MIRI_LONG: [&str; 7] = [
     "nothing_is_reserved_while_cached",
     "memory_grows_in_place_and_by_little",
@@ -57,6 +56,8 @@ const MIRI_LONG: [&str; 7] = [
     "fragmentation_tightens_the_slack",
     "records_are_dense_and_the_last",
 ];
+const MIRI_OTHERS_LONG: [&str; 3] =
+    ["parts_of_parts_are_freed", "every_pair_of_dtypes", "threads_cannot_write_after_the_lifetime"];
 
 /// The crate whose safe code drives the unsafe code of the one below: its integration tests run under Miri.
 const MIRI_SAFE: &str = "orlop-context";
@@ -132,7 +133,7 @@ struct AddressRun<'a> {
 
 impl AddressRun<'_> {
     fn start(&self, shell: &Shell, host: &str) -> Result<()> {
-        let mut command = shell.nightly_cargo(&["test", "--quiet", "--tests", "--target", host]);
+        let mut command = shell.nightly_cargo(&["test", "--quiet", "--no-fail-fast", "--tests", "--target", host]);
         command.args(package_args(self.packages)).env("RUSTFLAGS", with_rustflags(self.flags));
         let options = "allocator_may_return_null=1:detect_stack_use_after_return=1";
         command.env("ASAN_OPTIONS", format!("detect_leaks={}:{options}", self.leaks));
@@ -216,17 +217,17 @@ fn runs(depth: SearchDepth) -> Vec<MiriRun> {
         MiriRun { label, packages, build: &["--lib"], filters, flags: vec![] }
     };
     let others: Vec<&str> = MIRI.into_iter().filter(|&package| package != MIRI_ALONE).collect();
-    let long = match depth {
-        SearchDepth::Short => without(&MIRI_LONG),
+    let short = |tests: &[&'static str]| match depth {
+        SearchDepth::Short => without(tests),
         SearchDepth::Full => Vec::new(),
     };
     let mut runs = vec![
-        run("alone", &[MIRI_ALONE], [without(&MIRI_APART), long].concat()),
+        run("alone", &[MIRI_ALONE], [without(&MIRI_APART), without(&[RACES]), short(&MIRI_LONG)].concat()),
         MiriRun {
             flags: vec!["-Zmiri-ignore-leaks"],
             ..run("kept", &[MIRI_OUTSIDE], MIRI_KEEP_MEMORY.to_vec())
         },
-        run("others", &others, without(&MIRI_KEEP_MEMORY)),
+        run("others", &others, [without(&MIRI_KEEP_MEMORY), short(&MIRI_OTHERS_LONG)].concat()),
         MiriRun { build: &MIRI_BUILD, ..run("outside", &[MIRI_OUTSIDE], MIRI_TESTS.to_vec()) },
         run("apart", &[MIRI_ALONE], MIRI_APART.to_vec()),
         MiriRun { build: &["--tests"], ..run("plans", &[MIRI_PLANS], vec![]) },
@@ -281,6 +282,7 @@ mod tests {
         selects(&[MIRI_OUTSIDE], &MIRI_KEEP_MEMORY);
         selects(&[MIRI_ALONE], &MIRI_APART);
         selects(&[MIRI_ALONE], &MIRI_LONG);
+        selects(&MIRI, &MIRI_OTHERS_LONG);
         selects(&[MIRI_SAFE], &MIRI_SAFE_TESTS);
         selects(&[MIRI_OUTSIDE], &MIRI_TESTS);
         selects(&[MIRI_ALONE], &[RACES]);

@@ -20,7 +20,7 @@ const PACKAGE: &str = "integrations/python";
 const MATURIN: &str = "maturin>=1.9,<2";
 
 /// What the tests need.
-const TESTED_WITH: [&str; 5] = ["duckdb", "mypy", "pandas", "pytest", "ruff"];
+const TESTED_WITH: [&str; 6] = ["duckdb", "mypy", "numpy", "pandas", "pytest", "ruff"];
 
 /// What is run in the environment, in the package's folder.
 const CHECKS: [(&str, &[&str]); 4] = [
@@ -34,7 +34,7 @@ const CHECKS: [(&str, &[&str]); 4] = [
 const FRAMEWORKS: [&str; 4] = ["torch", "lightning", "transformers", "accelerate"];
 
 /// The oldest Python that the package supports.
-const OLDEST: (u32, u32) = (3, 10);
+const OLDEST: (u32, u32) = (3, 11);
 
 /// The time limit of the frameworks' download: several gigabytes.
 const FRAMEWORKS_LIMIT: Duration = Duration::from_secs(1800);
@@ -174,11 +174,11 @@ mod tests {
 
     #[test]
     fn versions_are_compared_as_numbers() {
-        assert_eq!(check_version(Some("Python 3.10.13\n")), Ok(()));
+        assert_eq!(check_version(Some("Python 3.11.7\n")), Ok(()));
         assert_eq!(check_version(Some("Python 4.0.0\n")), Ok(()));
         assert_eq!(
-            check_version(Some("Python 3.9.18\n")),
-            Err("Python 3.9.18 is older than 3.10".to_owned())
+            check_version(Some("Python 3.10.13\n")),
+            Err("Python 3.10.13 is older than 3.11".to_owned())
         );
         assert!(check_version(None).is_err());
     }

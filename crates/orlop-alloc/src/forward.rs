@@ -77,6 +77,7 @@ macro_rules! forward {
             tag_uses { fn() -> $crate::__private::Vec<$crate::TagUse> }
             wraps { fn(other: &$crate::AllocatorRef) -> bool }
             watch_regions { fn(watch: &$crate::__private::Arc<$crate::engine_support::RegionWatch>) }
+            on_shared { fn(handle: &$crate::AllocatorRef) }
             verify { fn() -> $crate::Result<()> }
         );
     };

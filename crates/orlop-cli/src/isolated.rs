@@ -23,6 +23,8 @@ pub enum ProgramCommand {
         interpreter: PathBuf,
         /// The name of the module.
         module: &'static str,
+        /// The folder of the shared libraries that come with the module.
+        folder: PathBuf,
     },
 }
 
@@ -31,7 +33,7 @@ impl ProgramCommand {
     pub(crate) fn command(&self) -> io::Result<Command> {
         Ok(match self {
             Self::CurrentExecutable => Command::new(env::current_exe()?),
-            Self::Module { interpreter, module } => {
+            Self::Module { interpreter, module, .. } => {
                 let mut command = Command::new(interpreter);
                 command.args(["-m", module]);
                 command

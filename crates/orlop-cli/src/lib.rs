@@ -29,6 +29,7 @@ mod plan_arguments;
 mod plan_capacity;
 mod plan_input;
 mod plan_model;
+mod plan_output;
 mod plan_verify;
 mod progress;
 mod ranks;
@@ -90,7 +91,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>, program: &ProgramComma
         Command::Gate(arguments) => gate::run(&arguments),
         Command::Fit(arguments) => fit::run(&arguments),
         Command::Ranks(arguments) => ranks::run(&arguments),
-        Command::DryRun(arguments) => dry_run::run(&arguments),
+        Command::DryRun(arguments) => dry_run::run(&arguments, program),
         Command::Completions(arguments) => completions::run(&arguments),
         Command::Mcp => mcp::run(program),
     };

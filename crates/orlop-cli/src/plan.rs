@@ -6,23 +6,24 @@ use crate::plan_arguments::{NodeOrder, PlanArguments};
 use crate::plan_capacity::CapacityEntry;
 use crate::plan_input::PlanInput;
 use crate::plan_model::{self, SizedModel};
+use crate::plan_output::{write_page, write_plan, write_solution};
 use crate::plan_verify;
 use crate::table::{self, bytes, count};
-use crate::target;
-use orlop::lab::plan::{PlanFile, PlanPage, Unplanned};
+use orlop::lab::plan::{PlanFile, Unplanned};
 use orlop::onnx::{ModelPlan, OnnxFile, OnnxModel};
-use orlop::plan::{Graph, GraphError, GraphProblem, MinPeak, NodeId, Plan, Planner, Problem, SearchBudget};
+use orlop::plan::{
+    Graph, GraphError, GraphProblem, MinPeak, NodeId, Plan, Planner, Problem, ProblemError, SearchBudget,
+};
 use serde::Serialize;
-use std::path::Path;
 use std::time::{Duration, Instant};
 
 /// The smallest segment of PyTorch's allocator: below, it reserves the same for any buffers.
 const TORCH_SEGMENT: u64 = 2 << 20;
 
 /// A problem with its plan.
-struct Planned {
-    problem: Problem,
-    plan: Plan,
+pub(crate) struct Planned {
+    pub(crate) problem: Problem,
+    pub(crate) plan: Plan,
     time: Duration,
 }
 
@@ -35,19 +36,19 @@ struct PlannedGraph {
 
 /// The output of `orlop plan`, as JSON.
 #[derive(Serialize)]
-struct PlanEntry {
-    file: String,
+pub(crate) struct PlanEntry {
+    pub(crate) file: String,
     /// What the file is: `onnx`, `csv` or `recording`.
     source: &'static str,
     /// The order of a graph's nodes: `given` or `min-peak`.
-    order: &'static str,
+    pub(crate) order: &'static str,
     #[serde(flatten)]
     plan: PlanFile,
     /// Milliseconds to read the file and to plan.
     ms: f64,
     read_ms: f64,
     /// What the same buffers take without a plan.
-    without_plan: Unplanned,
+    pub(crate) without_plan: Unplanned,
     /// The plan with the given order, if another was searched.
     given: Option<GivenOrder>,
     /// Whether the plan fits in `--capacity`, with the bytes that are missing.
@@ -122,10 +123,12 @@ pub(crate) fn run(arguments: &PlanArguments) -> Result<(), Failures> {
             ("step", Some(*file), answers.map_err(|error| wrong(&error))?)
         }
         PlanInput::Table(problem) => {
-            ("time", None, vec![of_problem(arguments, "csv", problem, begin.elapsed())])
+            let answer = of_problem(arguments, "csv", problem, begin.elapsed());
+            ("time", None, vec![answer.map_err(|error| wrong(&error))?])
         }
         PlanInput::Recording(problem) => {
-            ("event", None, vec![of_problem(arguments, "recording", problem, begin.elapsed())])
+            let answer = of_problem(arguments, "recording", problem, begin.elapsed());
+            ("event", None, vec![answer.map_err(|error| wrong(&error))?])
         }
     };
     match <[Answer; 1]>::try_from(answers) {
@@ -195,8 +198,13 @@ fn print_several(
 }
 
 /// Plans a problem that is no graph.
-fn of_problem(arguments: &PlanArguments, source: &'static str, problem: Problem, read: Duration) -> Answer {
-    let given = plan(arguments, problem, Instant::now());
+fn of_problem(
+    arguments: &PlanArguments,
+    source: &'static str,
+    problem: Problem,
+    read: Duration,
+) -> Result<Answer, ProblemError> {
+    let given = plan(arguments, problem, Instant::now())?;
     let buffers = count(given.problem.len() as u64);
     let path = arguments.file.display().to_string();
     let head = match source {
@@ -216,7 +224,7 @@ fn of_problem(arguments: &PlanArguments, source: &'static str, problem: Problem,
         weights: None,
         graph: None,
     };
-    Answer { label: String::new(), entry, given, other: None, read, head }
+    Ok(Answer { label: String::new(), entry, given, other: None, read, head })
 }
 
 /// Plans a model, in the given order and, if that was asked for, in another one.
@@ -276,72 +284,26 @@ fn plan_graph(
     let begin = Instant::now();
     let order = order(&model.graph);
     let lifetimes = model.graph.lifetimes(&order)?;
-    let planned = plan(arguments, lifetimes.problem().clone(), begin);
+    let planned = plan(arguments, lifetimes.problem().clone(), begin)?;
     Ok(PlannedGraph { order, lifetimes, planned })
 }
 
 /// Plans a problem. The time begins at `begin`.
-fn plan(arguments: &PlanArguments, problem: Problem, begin: Instant) -> Planned {
+fn plan(arguments: &PlanArguments, problem: Problem, begin: Instant) -> Result<Planned, ProblemError> {
+    let problem = match arguments.block_limit {
+        Some(limit) => problem.limit_blocks(limit)?,
+        None => problem,
+    };
     let budget = match arguments.budget {
         Some(time) => SearchBudget::iterations(u64::MAX).within(time),
         None => SearchBudget::short(problem.len()),
     };
     let plan = Planner::new().budget(budget).capacity(arguments.capacity.unwrap_or(0)).plan(&problem);
-    Planned { problem, plan, time: begin.elapsed() }
+    Ok(Planned { problem, plan, time: begin.elapsed() })
 }
 
 fn milliseconds(time: Duration) -> f64 {
     (time.as_secs_f64() * 1e6).round() / 1e3
-}
-
-/// Writes a plan, reads it again and checks it. Returns a line about it.
-fn write_plan(
-    path: &Path,
-    input: &Path,
-    entry: &impl Serialize,
-    model: Option<&OnnxFile>,
-) -> Result<String, String> {
-    let json = serde_json::to_string_pretty(entry).map_err(|error| format!("cannot write JSON: {error}"))?;
-    let Some(size) = target::put_bytes(path, input, (json + "\n").as_bytes())? else {
-        return Ok(String::new());
-    };
-    let offsets = count(plan_verify::check(path, model)?.buffers as u64);
-    Ok(format!("{}: {}, {offsets} offsets, verified\n", path.display(), bytes(size)))
-}
-
-/// Writes offsets in minimalloc's solution format. Returns a line about it.
-fn write_solution(path: &Path, input: &Path, best: &Planned) -> Result<String, String> {
-    let mut csv = Vec::new();
-    best.plan.write_csv(&best.problem, &mut csv).map_err(|error| format!("{}: {error}", path.display()))?;
-    let size = target::put_bytes(path, input, &csv)?;
-    let offsets = count(best.plan.offsets().len() as u64);
-    let line = |size| format!("{}: {}, {offsets} offsets\n", path.display(), bytes(size));
-    Ok(size.map_or_else(String::new, line))
-}
-
-/// Writes the page and returns a line about it.
-fn write_page(
-    path: &Path,
-    arguments: &PlanArguments,
-    entry: &PlanEntry,
-    best: &Planned,
-    unit: &str,
-) -> Result<String, String> {
-    let name = arguments.file.file_name().unwrap_or(arguments.file.as_os_str()).to_string_lossy();
-    let order = if entry.order == "given" { "" } else { ", in an order with a small peak" };
-    let source = format!("{}{order}", entry.file);
-    let mut page = Vec::new();
-    PlanPage::new(&best.problem, &best.plan)
-        .title(&name)
-        .source(&source)
-        .time_unit(unit)
-        .unplanned(entry.without_plan)
-        .write(&mut page)
-        .map_err(|error| format!("{}: {error}", path.display()))?;
-    let size = target::put_bytes(path, &arguments.file, &page)?;
-    Ok(size.map_or_else(String::new, |size| {
-        format!("{}: {}, open it in a browser\n", path.display(), bytes(size))
-    }))
 }
 
 fn text(answer: &Answer) -> String {
@@ -370,6 +332,12 @@ fn text(answer: &Answer) -> String {
     }
     without("no plan: nothing shares memory", entry.without_plan.sum);
     let mut text = format!("\n{}\nRead in {}.\n", rows.trim_fmt(), nanoseconds(answer.read));
+    if let Some(limit) = entry.plan.block_limit {
+        let blocks = answer.best().plan.block_sizes(&answer.best().problem);
+        let sizes: Vec<String> = blocks.iter().map(|&size| bytes(size)).collect();
+        let (blocks, limit) = (table::counted(blocks.len() as u64, "block"), bytes(limit));
+        text += &format!("In {blocks} of at most {limit}: {}.\n", sizes.join(", "));
+    }
     if let Some(capacity) = &entry.capacity {
         text += &format!("In {}: {}{order}.\n", bytes(capacity.bytes), capacity.verdict);
         text += &capacity.witness_text(&answer.best().problem);

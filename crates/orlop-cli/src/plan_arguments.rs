@@ -48,6 +48,10 @@ pub(crate) struct PlanArguments {
     #[arg(long, value_name = "BYTES", value_parser = crate::arguments::bytes)]
     pub(crate) capacity: Option<u64>,
 
+    /// Plans several blocks of memory of at most this size, like 128MiB; no buffer is in two of them
+    #[arg(long, value_name = "BYTES", value_parser = crate::arguments::bytes)]
+    pub(crate) block_limit: Option<u64>,
+
     /// Writes the plan as JSON: offsets, lifetimes and sizes; as PLAN.csv in minimalloc's solution format
     #[arg(long, short, value_name = "PLAN")]
     pub(crate) output: Option<PathBuf>,
@@ -62,7 +66,7 @@ pub(crate) struct PlanArguments {
 
     /// Checks a plan that --output wrote, and plans nothing
     #[arg(long, conflicts_with_all = ["order", "inputs", "bindings", "values", "bounds", "budget",
-        "capacity", "output", "report", "device", "json"])]
+        "capacity", "block_limit", "output", "report", "device", "json"])]
     pub(crate) verify: bool,
 
     /// Prints JSON, an object as --output writes it, instead of a table

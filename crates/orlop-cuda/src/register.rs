@@ -1,8 +1,6 @@
 //! The init functions of this crate: allocators by name, and a device in a context.
 
-use crate::allocators::{
-    DriverAllocator, PinnedAllocator, configured_allocator, helped_by_others, memory_for, policy_for,
-};
+use crate::allocators::{DriverAllocator, PinnedAllocator, configured_allocator, memory_for, policy_for};
 use crate::device::CudaDevice;
 use crate::driver::Driver;
 use crate::error::CudaError;
@@ -53,25 +51,21 @@ pub fn register(registry: &Registry) -> Result<u16, CudaError> {
                 config.refuse_node(OWN_MEMORY)?;
                 config.refuse_bfc_settings()?;
                 let device = CudaDevice::new(ordinal)?;
-                let allocator = make(&device, config)?;
-                if allocator.device() == device.device() {
-                    device.link(&allocator);
-                }
-                Ok(allocator)
+                make(&device, config)
             })
         };
         registry.register_all([
             factory("cuda", |device, config| {
                 let memory = CudaMemory::new(device)?;
                 let policy = policy_for(&memory);
-                limited(device, memory, policy, config)
+                limited(memory, policy, config)
             }),
             factory("cuda-torch", |device, config| {
                 let policy = torch()?;
-                limited(device, memory_for(device, &policy)?, policy, config)
+                limited(memory_for(device, &policy)?, policy, config)
             }),
             factory("cuda-managed", |device, config| {
-                limited(device, CudaMemory::managed(device)?, Policy::orlop_without_pages(), config)
+                limited(CudaMemory::managed(device)?, Policy::orlop_without_pages(), config)
             }),
             factory("cuda-stream-ordered", |device, config| {
                 unlimited(DriverAllocator::stream_ordered(device)?, config)
@@ -94,14 +88,9 @@ fn torch() -> Result<Policy> {
 }
 
 /// Creates a caching allocator with the settings of the environment and of the configuration.
-fn limited(
-    device: &CudaDevice,
-    memory: CudaMemory,
-    policy: Policy,
-    config: &AllocatorConfig,
-) -> Result<AllocatorRef> {
+fn limited(memory: CudaMemory, policy: Policy, config: &AllocatorConfig) -> Result<AllocatorRef> {
     let allocator = DeviceConfig::from_env().overridden_by(config).build(memory, policy)?;
-    Ok(handle(helped_by_others(device, allocator), config))
+    Ok(handle(allocator, config))
 }
 
 fn unlimited(allocator: impl Allocator, config: &AllocatorConfig) -> Result<AllocatorRef> {
@@ -137,7 +126,6 @@ fn handle(allocator: impl Allocator, config: &AllocatorConfig) -> AllocatorRef {
 /// Failures of the driver; a variable that cannot be read.
 pub fn install(context: &Context, device: &CudaDevice) -> Result<()> {
     let allocator = configured_allocator(device, &DeviceConfig::from_env())?.into_ref().erase();
-    device.link(&allocator);
     context.register(device.device(), MemoryKind::Default, allocator)?;
     context.register(Device::CPU, MemoryKind::HostPinned, PinnedAllocator::new(device))?;
     context.register_ops(device.device(), Arc::new(CudaOps::new(device)))?;

@@ -85,6 +85,11 @@ impl Out<u8> {
 pub(crate) struct In<T>(*const T);
 
 impl<T: Copy> In<T> {
+    /// Returns the pointer at an address of a caller, which the interface of a call says is valid.
+    pub(crate) fn from_address(address: usize) -> Self {
+        Self(ptr::with_exposed_provenance(address))
+    }
+
     /// Reads the value; fails on a null pointer.
     pub(crate) fn get(&self) -> Outcome<T> {
         if self.0.is_null() {

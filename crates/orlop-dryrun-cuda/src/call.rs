@@ -1,5 +1,6 @@
 //! The way into every call: the lock around the machine, the last error of the thread, panics.
 
+use crate::caller;
 use crate::code::{Failure, Outcome};
 use crate::fork;
 use crate::machine::Machine;
@@ -32,6 +33,7 @@ pub(crate) fn enter_uninitialized<T>(body: impl FnOnce(&mut Machine) -> Outcome<
         let mut machine = lock();
         body(machine.get_or_insert_with(Machine::from_environment))
     }));
+    caller::attribute();
     result.unwrap_or(Err(Failure::UNKNOWN))
 }
 

@@ -10,6 +10,7 @@
 //! | `exports/` | the functions of CUDA, by library and group |
 //! | `cudnn/` | cuDNN's descriptors and workspaces |
 //! | `call`, `fork`, `abi` | the way into every call; forked processes; pointers of callers |
+//! | `caller` | the lines of the program at which values were decided by noise |
 //! | `machine` | everything that the libraries know |
 //! | `state/` | the parts of that: addresses, memory, contents, streams, kernels, counters |
 //! | `code` | result codes |
@@ -18,6 +19,8 @@
 mod abi;
 #[cfg(target_os = "linux")]
 mod call;
+#[cfg(target_os = "linux")]
+mod caller;
 #[cfg(target_os = "linux")]
 mod code;
 #[cfg(target_os = "linux")]

@@ -8,6 +8,7 @@ use crate::state::contents::Contents;
 use crate::state::counters::Counters;
 use crate::state::host_memory::HostMemory;
 use crate::state::kernels::Kernels;
+use crate::state::masks::{TrueCount, is_second_pass};
 use crate::state::memory::DeviceMemory;
 use crate::state::work::Work;
 use orlop_dryrun::gpu::GpuModel;
@@ -26,6 +27,8 @@ pub(crate) struct Machine {
     pub(crate) contents: Contents,
     pub(crate) work: Work,
     pub(crate) kernels: Kernels,
+    /// The result of the last kernel, if that counted a mask.
+    pub(crate) true_count: Option<TrueCount>,
     pub(crate) counters: Counters,
     pub(crate) descriptors: Descriptors,
     pub(crate) workspaces: Workspaces,
@@ -60,6 +63,7 @@ impl Machine {
             contents: Contents::default(),
             work: Work::new(settings.completion),
             kernels: Kernels::default(),
+            true_count: None,
             counters: Counters::default(),
             descriptors: Descriptors::default(),
             workspaces,
@@ -125,8 +129,28 @@ impl Machine {
 
     /// Launches a kernel on a stream.
     pub(crate) fn launch(&mut self, kernel: usize, stream: usize) -> Outcome {
-        self.kernels.launch(kernel);
+        self.begin_kernel(kernel);
         self.work.submit(stream)
+    }
+
+    /// Notes a kernel that is launched: the count of a mask that was reduced before is no result of it.
+    pub(crate) fn begin_kernel(&mut self, kernel: usize) {
+        self.kernels.launch(kernel);
+        if !is_second_pass(self.kernels.last_name()) {
+            self.true_count = None;
+        }
+    }
+
+    /// Counts the true elements of a mask: in what was copied there, or by the assumed fraction. What is all
+    /// zero can be a buffer that was cleared before a kernel wrote it.
+    pub(crate) fn count_mask(&mut self, address: usize, elements: u64, is_bytes: bool) {
+        let bytes = usize::try_from(elements).ok().filter(|_| is_bytes);
+        let known = bytes.and_then(|bytes| self.contents.read(address, bytes));
+        let counted = known.map(|mask| mask.iter().map(|&byte| u64::from(byte != 0)).sum());
+        self.true_count = Some(match counted.filter(|&count| count > 0) {
+            Some(count) => TrueCount { count, is_assumed: false },
+            None => TrueCount { count: self.settings.true_elements.of(elements), is_assumed: true },
+        });
     }
 
     /// Forgets what was copied to memory that is freed.

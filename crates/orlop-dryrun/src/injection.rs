@@ -18,9 +18,10 @@ const ANSWER: &str = "orlop_dry_run_unanswered";
 const OTHERS: &str = "liborlop_dryrun_others.so";
 
 /// Modules for the start of a Python program: the first runs, and imports the others.
-const SITE: [(&str, &str); 2] = [
+const SITE: [(&str, &str); 3] = [
     ("sitecustomize.py", include_str!("site/sitecustomize.py")),
     ("orlop_dry_run_hooks.py", include_str!("site/orlop_dry_run_hooks.py")),
+    ("orlop_dry_run_lines.py", include_str!("site/orlop_dry_run_lines.py")),
 ];
 
 /// The libraries of NVIDIA, without the ends of their file names.

@@ -190,6 +190,17 @@ pub enum KvError {
     /// The ticket was completed, cancelled, or its lease has ended.
     #[error("ticket {0:?} is not open")]
     TicketClosed(TicketId),
+    /// The ticket is not one of a transfer by layers in this direction.
+    #[error("ticket {0:?} is of another kind of transfer")]
+    WrongTicket(TicketId),
+    /// A layer has not been transferred.
+    #[error("layer {layer} of group {group} has not been transferred")]
+    LayerMissing {
+        /// The index of the group.
+        group: usize,
+        /// The layer.
+        layer: u32,
+    },
     /// The allocator failed.
     #[error(transparent)]
     Allocation(#[from] orlop_alloc::Error),

@@ -26,6 +26,14 @@ pub enum RemovalReason {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum KvEvent {
+    /// Events before this one were lost: more than [the limit](crate::KvPoolBuilder::event_limit) were not
+    /// taken, or tiers were attached or detached. A mirror forgets all units and boundaries, and the blocks
+    /// of the device and of host memory: the events that follow announce all that there are. The blocks of a
+    /// store are not announced again.
+    Reset {
+        /// The number of events that were dropped.
+        lost: u64,
+    },
     /// Match units were added behind a known one.
     UnitsStored {
         /// The hash of the unit before; `None` at the start of a chain.
@@ -77,4 +85,14 @@ pub enum KvEvent {
         /// The reason.
         reason: RemovalReason,
     },
+}
+
+impl KvEvent {
+    /// Returns how often the event counts in the limit: once, or once for each hash.
+    pub(crate) fn weight(&self) -> usize {
+        match self {
+            Self::UnitsStored { hashes, .. } | Self::UnitsRemoved { hashes, .. } => hashes.len().max(1),
+            _ => 1,
+        }
+    }
 }

@@ -24,6 +24,40 @@ pub enum ProblemError {
         /// Its size in bytes.
         size: u64,
     },
+    /// A gap is empty, not within the lifetime, or leaves nothing of it.
+    #[error("buffer {index}: {start}..{end} cannot be a gap of its lifetime")]
+    InvalidGap {
+        /// The index of the buffer.
+        index: usize,
+        /// The start of the gap.
+        start: u64,
+        /// The end of the gap.
+        end: u64,
+    },
+    /// Two buffers may not share bytes, and do so at fixed offsets or as parts of a buffer.
+    #[error("buffers {index} and {other} may not share bytes, but do so at their fixed places")]
+    Excluded {
+        /// The index of the buffer.
+        index: usize,
+        /// The index of the other buffer.
+        other: usize,
+    },
+    /// A block of limited size cannot have a buffer, or not at its fixed offset.
+    #[error("buffer {index}: its {size} bytes, or its fixed place, are not in one block of {limit} bytes")]
+    BlockLimit {
+        /// The index of the buffer.
+        index: usize,
+        /// Its size in bytes.
+        size: u64,
+        /// The maximum size of a block in bytes.
+        limit: u64,
+    },
+    /// All blocks together may exceed 64 bits.
+    #[error("in blocks of {limit} bytes the buffers may exceed 2^64 bytes")]
+    BlockOverflow {
+        /// The maximum size of a block in bytes.
+        limit: u64,
+    },
     /// There is no such buffer.
     #[error("there is no buffer {index}")]
     NoBuffer {
@@ -132,7 +166,7 @@ impl ProblemColumn {
             Self::Id => "a name",
             Self::Start | Self::End | Self::Size | Self::Offset | Self::Hint => "a whole number below 2^64",
             Self::Alignment => "a power of two",
-            Self::Gaps => "nothing: lifetimes with gaps are not supported",
+            Self::Gaps => "times like `3-5 8-9` without windows of bytes",
         }
     }
 }
@@ -329,6 +363,28 @@ pub enum PlanError {
         from: u64,
         /// The offset after the last shared byte.
         to: u64,
+    },
+    /// Two buffers share bytes that may not, whenever they are live.
+    #[error("{first} and {second} may not share bytes, but share {from}..{to}")]
+    Excluded {
+        /// The buffer with the smaller index.
+        first: BufferRef,
+        /// The other buffer.
+        second: BufferRef,
+        /// The offset of the first shared byte.
+        from: u64,
+        /// The offset after the last shared byte.
+        to: u64,
+    },
+    /// A buffer is in two blocks.
+    #[error("{buffer} at {offset} is not in one block of {limit} bytes")]
+    Divided {
+        /// The buffer.
+        buffer: BufferRef,
+        /// Its offset in bytes.
+        offset: u64,
+        /// The maximum size of a block in bytes.
+        limit: u64,
     },
     /// An offset is beyond those of a format.
     #[error("{buffer}: the offset {offset} is above {limit}, the largest of the format")]

@@ -1,5 +1,6 @@
 //! Placement in any order, each buffer into a hole between those that are live with it and placed already.
 
+use crate::constraint::BlockLimit;
 use crate::live::LiveIndex;
 use crate::normal::{Normal, Placement, SectionSpan};
 use crate::planner::{Fit, Stop};
@@ -17,32 +18,33 @@ pub(crate) struct PlacedInterval {
 }
 
 /// Calls `found` with the offset and the room of each hole between `placed`, which are sorted, for a span;
-/// the room is counted from the aligned offset. The last hole ends at `end`. Ends early where `found` returns
-/// `false`.
+/// the room is counted from the aligned offset. The last hole ends at `end`. Holes end at the borders of
+/// blocks. Ends early where `found` returns `false`.
 pub(crate) fn for_each_hole(
     span: &SectionSpan,
     placed: &[PlacedInterval],
-    end: u64,
+    (end, blocks): (u64, BlockLimit),
     mut found: impl FnMut(u64, u64) -> bool,
 ) {
     let mut offset = 0;
     for other in placed {
-        let room = other.offset.min(end).saturating_sub(offset);
-        if room >= span.size && !found(offset, room) {
+        if !blocks.parts_of_hole((offset, other.offset.min(end)), span.size, &mut found) {
             return;
         }
         offset = offset.max(span.offset_from(other.end));
     }
-    let room = end.saturating_sub(offset);
-    if room >= span.size {
-        found(offset, room);
-    }
+    blocks.parts_of_hole((offset, end), span.size, &mut found);
 }
 
-/// Returns the lowest or the tightest hole for a span, the last of which ends at `end`.
-pub(crate) fn find_hole(span: &SectionSpan, placed: &[PlacedInterval], end: u64, fit: Fit) -> Option<u64> {
+/// Returns the lowest or the tightest hole for a span, as [`for_each_hole`] finds them.
+pub(crate) fn find_hole(
+    span: &SectionSpan,
+    placed: &[PlacedInterval],
+    space: (u64, BlockLimit),
+    fit: Fit,
+) -> Option<u64> {
     let mut best = None;
-    for_each_hole(span, placed, end, |offset, room| {
+    for_each_hole(span, placed, space, |offset, room| {
         if best.is_none_or(|(smallest, _)| room < smallest) {
             best = Some((room, offset));
         }
@@ -75,7 +77,7 @@ pub(crate) fn first_fit(
         }
         let neighbors = collect_placed(normal, live, number, |other| placement.offsets[other], &mut placed);
         let span = &normal.spans[number];
-        let offset = find_hole(span, &placed, u64::MAX, fit)?;
+        let offset = find_hole(span, &placed, (u64::MAX, normal.block_limit), fit)?;
         placement.offsets[number] = offset;
         placement.height = placement.height.max(offset + span.size);
         unchecked += 1 + neighbors;

@@ -15,6 +15,9 @@
 //! | plan | [`Planner`]; for comparison [`greedy_by_size`], the common planner |
 //! | fix offsets, reserve ranges | [`ProblemBuilder::fix`], [`ProblemBuilder::reserve`] |
 //! | place buffers in others: views, concatenations, aliases | [`ProblemBuilder::place_in`] |
+//! | lifetimes with gaps, pairs that may not share bytes | [`ProblemBuilder::gap`], [`ProblemBuilder::exclude`] |
+//! | plan for blocks of limited size | [`Problem::limit_blocks`] |
+//! | divide buffers among several memories | [`SpacePlanner`], [`Space`] |
 //! | see what makes the bound | [`Problem::bound_witness`] |
 //! | plan again after a change | [`replan`], [`Planner::plan_from`] |
 //! | use | [`Plan::offset`], [`Plan::height`], [`Plan::verdict`] |
@@ -53,6 +56,7 @@ struct Readme;
 mod buffer;
 mod capacity;
 mod chain;
+mod conflicts;
 mod constraint;
 pub mod csv;
 mod ejection;
@@ -71,6 +75,7 @@ mod planner;
 mod problem;
 mod replan;
 mod skyline;
+mod spaces;
 mod sweep;
 mod tflite;
 mod verify;
@@ -85,5 +90,6 @@ pub use self::plan::{CapacityVerdict, Plan, Verdict};
 pub use self::planner::{Planner, SearchBudget, SearchProgress};
 pub use self::problem::{MAX_BUFFERS, Problem, ProblemBuilder};
 pub use self::replan::replan;
+pub use self::spaces::{Space, SpaceError, SpacePlan, SpacePlanner, SpacesPlan};
 pub use self::verify::verify;
 pub use self::witness::BoundWitness;

@@ -36,7 +36,7 @@ impl LiveIndex {
         Self { stride, begin, live }
     }
 
-    /// Returns the indices of the spans that share a section with a span, each once, without itself.
+    /// Returns the indices of the spans that may not share bytes with a span, each once, without itself.
     pub(crate) fn neighbors<'a>(
         &'a self,
         normal: &'a Normal,
@@ -50,7 +50,11 @@ impl LiveIndex {
         let earlier =
             before.chain(since).filter(move |&other| normal.spans[other as usize].behind > span.first);
         let later = normal.first_span[first]..normal.first_span[span.behind as usize];
-        earlier.chain(later).map(|other| other as usize).filter(move |&other| other != number)
+        let sharing = earlier.chain(later).map(|other| other as usize).filter(move |&other| other != number);
+        let conflicts = normal.conflicts.as_ref();
+        let sharing = sharing.filter(move |&other| conflicts.is_none_or(|all| all.meet(number, other)));
+        let excluded = conflicts.map_or(&[][..], |conflicts| conflicts.excluded(number));
+        sharing.chain(excluded.iter().map(|&other| other as usize))
     }
 }
 

@@ -9,7 +9,8 @@
 //! of it, so the bytes above a buffer up to the next multiple cannot be used.
 
 use crate::buffer::{alignment_bytes, round_up};
-use crate::constraint::FlatProblem;
+use crate::conflicts::Conflicts;
+use crate::constraint::{BlockLimit, FlatProblem};
 use crate::first_fit::UNPLACED;
 use crate::{MAX_BUFFERS, Problem};
 use std::cmp::Reverse;
@@ -88,6 +89,9 @@ pub(crate) struct Normal {
     pub(crate) fixed: Vec<u64>,
     /// The index from which on buffers are reserved ranges, which have no height.
     pub(crate) reserved_from: u32,
+    /// `None` if spans may share bytes exactly if they share no section.
+    pub(crate) conflicts: Option<Conflicts>,
+    pub(crate) block_limit: BlockLimit,
 }
 
 /// Returns an index of a buffer or a section. A problem is checked to have no more than fit.
@@ -141,15 +145,24 @@ impl Normal {
             granule,
             fixed,
             reserved_from,
+            conflicts: None,
+            block_limit: BlockLimit::NONE,
         };
         normal.load = normal.sum();
         (normal.lower_bound, normal.bound_section) = normal.bound();
         normal
     }
 
-    /// Returns the normal form of a problem with fixed offsets.
+    /// Returns the normal form of a problem with fixed offsets and other constraints.
     pub(crate) fn of_flat(flat: &FlatProblem<'_>) -> Self {
         let mut normal = Self::new(&flat.problem);
+        normal.block_limit = flat.block_limit;
+        if !(flat.interrupted.0.is_empty() && flat.exclusions.is_empty()) {
+            let buffers = flat.problem.buffers();
+            let lifetime = |index: usize| buffers[index].start..buffers[index].end;
+            let conflicts = Conflicts::new(&normal.spans, lifetime, &flat.interrupted.0, &flat.exclusions);
+            normal.conflicts = Some(conflicts);
+        }
         if !flat.fixed.is_empty() {
             normal.fixed = normal.spans.iter().map(|span| flat.fixed[span.index as usize]).collect();
             normal.reserved_from = to_index(flat.real);
@@ -167,6 +180,17 @@ impl Normal {
             *offset = *fixed;
         }
         self.placed(placed)
+    }
+
+    /// Returns `true` if spans may be anywhere, and if those that share no section may share bytes.
+    pub(crate) fn is_free(&self) -> bool {
+        let has_exclusions = self.conflicts.as_ref().is_some_and(Conflicts::has_exclusions);
+        self.fixed.is_empty() && !has_exclusions && !self.block_limit.is_some()
+    }
+
+    /// Returns `true` if spans that share a section may share bytes.
+    pub(crate) fn has_gaps(&self) -> bool {
+        self.conflicts.as_ref().is_some_and(Conflicts::has_gaps)
     }
 
     /// Returns `true` if the offset of a span is fixed.
@@ -189,7 +213,7 @@ impl Normal {
             if self.is_fixed(number) {
                 return self.fixed[number];
             }
-            let offset = span.offset_from(top);
+            let offset = self.block_limit.offset_from(span.offset_from(top), span.size);
             top = offset + span.size;
             offset
         };

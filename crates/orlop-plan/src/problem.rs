@@ -5,6 +5,7 @@
 
 use crate::constraint::Constraints;
 use crate::error::BufferRef;
+use crate::spaces::Preferences;
 use crate::{Buffer, ProblemError};
 use std::collections::BTreeMap;
 
@@ -29,6 +30,7 @@ pub struct Problem {
     pub(crate) constraints: Constraints,
     /// Offsets of an earlier plan.
     pub(crate) hints: BTreeMap<usize, u64>,
+    pub(crate) preferences: Preferences,
 }
 
 impl Problem {

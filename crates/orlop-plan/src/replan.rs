@@ -12,8 +12,8 @@ use std::collections::BTreeMap;
 /// Plans a problem of which most offsets are known, such as one of a plan to which a buffer was added.
 ///
 /// `offsets` has the offset in bytes of each buffer, by index; buffers beyond it have none. An offset is kept
-/// if it is a multiple of the buffer's alignment, no buffer with a lower index keeps the same bytes at the
-/// same time, and all other buffers would fit above it. The other buffers are placed afterwards, the largest
+/// if it is a multiple of the buffer's alignment and in one block, no buffer with a lower index keeps the same
+/// bytes at the same time, and all other buffers would fit above it. The other buffers are placed afterwards, the largest
 /// first, each in the tightest hole. Takes O(n log n) time, and for each of the other buffers as long as it
 /// takes to sort those that are live with it; where given offsets overlap, for each buffer. No search
 /// follows, for which there is [`Planner::plan_from`](crate::Planner::plan_from).
@@ -63,29 +63,33 @@ pub(crate) fn replace(
     let known = |number: usize| offsets.get(normal.spans[number].index as usize).copied().flatten();
     // Whatever is kept, all buffers fit above it.
     let space = |span: &SectionSpan| span.offset_from(1).saturating_add(normal.rounded(span));
-    let limit = u64::MAX - normal.spans.iter().map(space).fold(0, u64::saturating_add);
+    let space = normal.spans.iter().map(space).fold(0, u64::saturating_add);
+    let limit = u64::MAX - normal.block_limit.space_for(space);
     let end = |number: usize, offset: u64| {
         offset.checked_add(normal.rounded(&normal.spans[number])).filter(|&end| end <= limit)
     };
     let mut kept = normal.fixed.clone();
     kept.resize(normal.spans.len(), UNPLACED);
     for (number, kept) in kept.iter_mut().enumerate() {
-        let is_aligned = |&offset: &u64| normal.spans[number].offset_below(offset) == offset;
+        let span = &normal.spans[number];
+        let is_aligned = |&offset: &u64| span.offset_below(offset) == offset;
         let offset = known(number).filter(is_aligned).filter(|&offset| end(number, offset).is_some());
+        let offset = offset.filter(|&offset| !normal.block_limit.divides(offset, span.size));
         if !normal.is_fixed(number) {
             *kept = offset.unwrap_or(UNPLACED);
         }
     }
-    if !are_apart(normal, &kept) {
+    if normal.conflicts.is_some() || !are_apart(normal, &kept) {
         drop_overlapping(normal, &live, &mut kept, effort)?;
     }
     let unplaced = (0..).zip(&kept).filter(|(_, offset)| **offset == UNPLACED);
     let mut later: Vec<u32> = unplaced.map(|(number, _)| number).collect();
     later.sort_by_key(|&number| (Reverse(normal.spans[number as usize].size), number));
     let mut placed = Vec::new();
+    let all = (u64::MAX, normal.block_limit);
     for number in later {
         effort.spend(collect_placed(normal, &live, number as usize, |other| kept[other], &mut placed))?;
-        let hole = find_hole(&normal.spans[number as usize], &placed, u64::MAX, Fit::Tightest);
+        let hole = find_hole(&normal.spans[number as usize], &placed, all, Fit::Tightest);
         kept[number as usize] = hole.unwrap_or(0);
     }
     Some(normal.placed(kept))

@@ -11,7 +11,8 @@ use std::ops::Range;
 
 /// Checks a plan: it has one offset for each buffer, a multiple of its alignment; no two buffers share a byte
 /// while both are live, but parts of one buffer; the height is the end of the highest buffer, and not below
-/// the bound. Fixed buffers and parts are where they have to be, and no buffer is in a reserved range. Takes
+/// the bound. Fixed buffers and parts are where they have to be, and no buffer is in a reserved range or in
+/// two blocks of limited size. Takes
 /// O(n log n) time, and up to O(k²) for a buffer with k parts that contain each other.
 ///
 /// ```
@@ -56,6 +57,7 @@ pub fn verify(problem: &Problem, plan: &Plan) -> Result<(), PlanError> {
         return Err(PlanError::Height { height, highest_end });
     }
     check_overlaps(problem, plan)?;
+    check_exclusions(problem, plan)?;
     // Last: a plan below the bound usually has overlaps, which say more.
     if plan.lower_bound() > height {
         return Err(PlanError::Bound { lower_bound: plan.lower_bound(), height });
@@ -77,6 +79,9 @@ fn check_place(problem: &Problem, plan: &Plan, index: usize) -> Result<(), PlanE
             return Err(PlanError::NotInPlace { part, whole, offset, expected });
         }
     }
+    if let Some(limit) = problem.block_limit().filter(|limit| offset % limit + size > *limit) {
+        return Err(PlanError::Divided { buffer: buffer(), offset, limit });
+    }
     // The ranges are in order and do not overlap.
     let reserved = problem.reserved();
     let next = reserved.get(reserved.partition_point(|range| range.end <= offset));
@@ -86,6 +91,19 @@ fn check_place(problem: &Problem, plan: &Plan, index: usize) -> Result<(), PlanE
         }
         None => Ok(()),
     }
+}
+
+/// Checks that buffers share no bytes if they may not whenever they are live.
+fn check_exclusions(problem: &Problem, plan: &Plan) -> Result<(), PlanError> {
+    for (first, second) in problem.exclusions() {
+        let (one, other) = (bytes_of(problem, plan, first), bytes_of(problem, plan, second));
+        let (from, to) = (one.start.max(other.start), one.end.min(other.end));
+        if from < to {
+            let (first, second) = (problem.buffer_ref(first), problem.buffer_ref(second));
+            return Err(PlanError::Excluded { first, second, from, to });
+        }
+    }
+    Ok(())
 }
 
 /// Bytes that members of a group have at a time: a buffer and its parts.
@@ -100,10 +118,12 @@ struct UsedBytes {
 /// Checks that no two groups use the same bytes at the same time.
 fn check_overlaps(problem: &Problem, plan: &Plan) -> Result<(), PlanError> {
     let mut events = Vec::with_capacity(2 * problem.len());
-    for (index, buffer) in problem.buffers().iter().enumerate().filter(|(_, buffer)| buffer.size > 0) {
-        // At the same time, ends come before starts.
-        events.push((buffer.end, false, index));
-        events.push((buffer.start, true, index));
+    for (index, _) in problem.buffers().iter().enumerate().filter(|(_, buffer)| buffer.size > 0) {
+        for lifetime in problem.lifetimes(index) {
+            // At the same time, ends come before starts.
+            events.push((lifetime.end, false, index));
+            events.push((lifetime.start, true, index));
+        }
     }
     events.sort_unstable();
     let mut used: BTreeMap<u64, UsedBytes> = BTreeMap::new();

@@ -38,8 +38,9 @@ impl Problem {
         let live = normal.spans.iter().filter(|span| in_section(span.first, span.behind));
         let time = live.map(|span| flat.problem.buffers()[span.index as usize].start).max()?;
         let buffers = self.buffers().iter().enumerate();
-        let live =
-            buffers.filter(|(_, buffer)| buffer.size > 0 && (buffer.start..buffer.end).contains(&time));
+        let live = buffers.filter(|&(index, buffer)| {
+            buffer.size > 0 && self.lifetimes(index).any(|lifetime| lifetime.contains(&time))
+        });
         Some(BoundWitness {
             time,
             buffers: live.map(|(index, _)| index).collect(),

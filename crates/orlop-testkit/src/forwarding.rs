@@ -22,7 +22,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 ///
 /// Without `allocate`, which every adaptor implements, and the methods that count blocks, which none
 /// forwards.
-pub const FORWARDED: [&str; 22] = [
+pub const FORWARDED: [&str; 23] = [
     "allocated_size_slow",
     "deallocate",
     "deallocate_raw",
@@ -34,6 +34,7 @@ pub const FORWARDED: [&str; 22] = [
     "has_raw_deleter",
     "wraps",
     "name",
+    "on_shared",
     "has_opaque_handles",
     "reset_peak",
     "semantics",
@@ -145,6 +146,10 @@ fn probe<A: Allocator>(adaptor: &mut A, method: &str) -> Result<bool> {
         "has_opaque_handles" => adaptor.has_opaque_handles(),
         "reset_peak" => {
             adaptor.reset_peak();
+            true
+        }
+        "on_shared" => {
+            adaptor.on_shared(&Direct::new(System::new()).into_ref().erase());
             true
         }
         "semantics" => adaptor.semantics() == SEMANTICS,
@@ -299,6 +304,10 @@ unsafe impl Allocator for ForwardingMock {
 
     fn watch_regions(&self, _: &Arc<RegionWatch>) {
         self.note("watch_regions");
+    }
+
+    fn on_shared(&self, _: &AllocatorRef) {
+        self.note("on_shared");
     }
 
     fn verify(&self) -> Result<()> {

@@ -37,7 +37,6 @@ impl DeviceHeap {
     pub(crate) fn open(ordinal: u16) -> Result<Self, TorchError> {
         let device = CudaDevice::new(ordinal)?;
         let allocator = AllocatorSettings::fixed().build(&device)?.into_ref();
-        device.link(&allocator);
         Ok(Self {
             device,
             allocator,

@@ -1,9 +1,13 @@
-"""Recordings of the repository, and a stand-in for PyTorch with a CUDA device."""
+"""Recordings of the repository, PyTorch in a dry run, and a stand-in for PyTorch with a CUDA device."""
 
 from __future__ import annotations
 
 import gzip
+import json
+import os
 import pickle
+import shutil
+import subprocess
 import sys
 import types
 from pathlib import Path
@@ -11,7 +15,9 @@ from typing import Any
 
 import pytest
 
-TESTDATA = Path(__file__).parents[3] / "testdata"
+ROOT = Path(__file__).parents[3]
+TESTDATA = ROOT / "testdata"
+TARGETS = [ROOT / "target" / profile for profile in ("release", "debug")]
 
 # An out-of-memory error for which a setting helps, and the same training without a limit.
 FAILED = TESTDATA / "torch-runs/resnet-train.limit1.pickle.gz"
@@ -23,6 +29,41 @@ def snapshot_in(path: Path) -> Any:
     """Returns the object that `torch.cuda.memory._snapshot()` returned."""
     with gzip.open(path) as file:
         return pickle.load(file)
+
+
+def built(name: str) -> Path:
+    """Returns a file that cargo built."""
+    found = [target / name for target in TARGETS if (target / name).is_file()]
+    if not found:
+        pytest.skip(f"{name} is not built: cargo build -p orlop-cli -p orlop-dryrun-cuda")
+    return found[0]
+
+
+def dry_run(folder: Path, program: str, *arguments: str) -> Any:
+    """Runs a program that prints an object of JSON, with PyTorch on the stand-ins of a dry run and this
+    package, without the dry run's recording. Checks that the interpreter ended without an error.
+    """
+    python = os.environ.get("ORLOP_TEST_TORCH_PYTHON")
+    if not python:
+        pytest.skip("ORLOP_TEST_TORCH_PYTHON names no Python with PyTorch for CUDA 13")
+    import orlop
+
+    path = folder / "program.py"
+    path.write_text(program)
+    # The extension is one for all versions of Python.
+    shutil.copytree(Path(orlop.__file__).parent, folder / "orlop")
+    command = ["sh", "-c", f'PYTHONPATH={folder} exec "$@"', "sh", python, str(path), *arguments]
+    options = ["--device", "h100", "--python", python, "--quick", "--output", str(folder / "out")]
+    done = subprocess.run(
+        [built("orlop"), "dry-run", *options, "--", *command],
+        check=False,
+        capture_output=True,
+        text=True,
+    )
+    lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
+    assert lines, done.stderr
+    assert "Traceback" not in done.stderr and "terminate" not in done.stderr, done.stderr
+    return json.loads(lines[0])
 
 
 class StandInCuda:

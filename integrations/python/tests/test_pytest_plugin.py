@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from conftest import COMPLETE, EXPANDABLE
+from test_dry_run import needs_torch
 
 TEST = """
 import pytest
@@ -51,6 +52,28 @@ def test_a_gate_without_a_recording_is_skipped(pytester: pytest.Pytester) -> Non
     gated = pytester.runpytest_subprocess("-rs", "--orlop-gate", "baseline")
     gated.assert_outcomes(skipped=1, failed=1)
     gated.stdout.fnmatch_lines(["*checked nothing: no CUDA device*"])
+
+
+DRY_TEST = """
+import pytest
+
+@pytest.mark.orlop_gate
+def test_training(orlop_dry_run):
+    assert orlop_dry_run("train.py", device="h100").fits
+"""
+
+TRAIN = "import torch\ntorch.empty({mebibytes} << 20, dtype=torch.uint8, device='cuda')\n"
+
+
+@needs_torch
+def test_a_gate_of_dry_runs_needs_no_gpu(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(test_model=DRY_TEST, train=TRAIN.format(mebibytes=64))
+    pytester.runpytest_subprocess("--orlop-write-baseline", "baseline").assert_outcomes(passed=1)
+    pytester.runpytest_subprocess("--orlop-gate", "baseline").assert_outcomes(passed=1)
+    pytester.makepyfile(train=TRAIN.format(mebibytes=96))
+    failed = pytester.runpytest_subprocess("--orlop-gate", "baseline")
+    failed.assert_outcomes(failed=1)
+    failed.stdout.fnmatch_lines(["*peak_reserved: 100,663,296, +33,554,432 over the baseline*train.py:2*"])
 
 
 def test_contradictory_options_are_refused(pytester: pytest.Pytester) -> None:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
-import shutil
 import subprocess
 import sys
 import types
@@ -12,9 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-ROOT = Path(__file__).parents[3]
-TARGETS = [ROOT / "target" / profile for profile in ("release", "debug")]
+from conftest import dry_run
 
 PROGRAM = """
 import json, sys, threading
@@ -53,14 +48,6 @@ print(json.dumps({
     "last_error": orlop.torch.last_error(),
 }))
 """
-
-
-def built(name: str) -> Path:
-    """Returns a file that cargo built."""
-    found = [target / name for target in TARGETS if (target / name).is_file()]
-    if not found:
-        pytest.skip(f"{name} is not built: cargo build -p orlop-cli -p orlop-dryrun-cuda")
-    return found[0]
 
 
 class StandInAllocator:
@@ -186,33 +173,11 @@ def test_a_stream_that_cannot_be_retired_is_an_error(monkeypatch: pytest.MonkeyP
 
 @pytest.mark.parametrize("door", ["all", "pool"])
 def test_a_program_of_pytorch_runs(door: str, tmp_path: Path) -> None:
-    python = os.environ.get("ORLOP_TEST_TORCH_PYTHON")
-    if not python:
-        pytest.skip("ORLOP_TEST_TORCH_PYTHON names no Python with PyTorch for CUDA 13")
-    import orlop
-
-    program = tmp_path / "program.py"
-    program.write_text(PROGRAM)
-    # The extension is one for all versions of Python.
-    shutil.copytree(Path(orlop.__file__).parent, tmp_path / "orlop")
-    # The stand-ins of a dry run, without its recording.
-    command = ["sh", "-c", f'PYTHONPATH={tmp_path} exec "$@"', "sh", python, str(program), door]
-    options = ["--device", "h100", "--python", python, "--quick", "--output", str(tmp_path / "out")]
-    done = subprocess.run(
-        [built("orlop"), "dry-run", *options, "--", *command],
-        check=False,
-        capture_output=True,
-        text=True,
-    )
-    lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
-    assert lines, done.stderr
-    facts = json.loads(lines[0])
-    assert facts["message"].startswith("CUDA out of memory. Tried to allocate 16"), done.stderr
+    facts = dry_run(tmp_path, PROGRAM, door)
+    assert facts["message"].startswith("CUDA out of memory. Tried to allocate 16")
     assert facts["allocated"] == facts["stats"]["allocated_bytes.all.current"] > 0
     if door == "all":
         assert "by orlop" in facts["message"] and "limit 8.00 GiB" in facts["message"]
         own = {key: value for key, value in facts["own"].items() if not key.startswith("orlop.")}
         assert own == {key: value for key, value in facts["stats"].items() if key != "max_split_size"}
         assert facts["trimmed"] > 0
-    # The interpreter ended with a live tensor.
-    assert "Traceback" not in done.stderr and "terminate" not in done.stderr

@@ -4,7 +4,7 @@ use super::Violation;
 use crate::source::SourceText;
 
 /// The path prefixes, relative to the root, of files that may use `unsafe`.
-const UNSAFE: [&str; 16] = [
+const UNSAFE: [&str; 18] = [
     "crates/orlop-sync/",
     "crates/orlop-host/",
     "crates/orlop-alloc/",
@@ -14,13 +14,15 @@ const UNSAFE: [&str; 16] = [
     "crates/orlop-cuda/",
     "crates/orlop-torch/",
     "crates/orlop-cudasim/",
-    "crates/orlop-dryrun-cuda/",     // CUDA's C interface.
-    "crates/orlop-cudasim-control/", // It calls the functions of the loaded library.
-    "crates/orlop/examples/",        // They show how a backing is implemented and a file is mapped.
-    "crates/orlop-testkit/",         // Its mocks and its faulty allocators implement an unsafe trait.
-    "benches/src/peers",             // Other allocators are called through their C interfaces.
-    "integrations/arrow/",           // Foreign memory, on both sides.
-    "integrations/ort/",             // The C interface of ONNX Runtime.
+    "crates/orlop-dryrun-cuda/",       // CUDA's C interface.
+    "crates/orlop-cudasim-control/",   // It calls the functions of the loaded library.
+    "crates/orlop/examples/",          // They show how a backing is implemented and a file is mapped.
+    "crates/orlop-testkit/",           // Its mocks and its faulty allocators implement an unsafe trait.
+    "benches/src/peers",               // Other allocators are called through their C interfaces.
+    "integrations/arrow/",             // Foreign memory, on both sides.
+    "integrations/ort/",               // The C interface of ONNX Runtime.
+    "integrations/peers/",             // Other allocators implement an unsafe trait.
+    "integrations/python/src/tensor/", // Capsules and buffers of Python's C interface.
 ];
 
 /// A longer file probably contains more than one concept.

@@ -48,6 +48,7 @@ mod hardened;
 mod hardening;
 mod limit;
 mod retry;
+#[cfg(feature = "tracking")]
 mod tracking;
 mod waiting;
 
@@ -56,6 +57,7 @@ pub use self::hardened::{Hardened, POISON};
 pub use self::hardening::Hardening;
 pub use self::limit::Limit;
 pub use self::retry::{Decision, Retry};
+#[cfg(feature = "tracking")]
 pub use self::tracking::{Live, Tracking};
 pub use self::waiting::Waiting;
 

@@ -76,5 +76,8 @@ unsafe impl<A: ?Sized + Allocator> Allocator for AllocatorRef<A> {
         self.same_as(other) || self.cell().allocator.wraps(other)
     }
 
-    forward!(*; except deallocate, deallocate_raw, grow_in_place, set_statistics, trim, wraps);
+    // It has its handle: an adaptor over that is another allocator.
+    fn on_shared(&self, _: &AllocatorRef) {}
+
+    forward!(*; except deallocate, deallocate_raw, grow_in_place, set_statistics, trim, wraps, on_shared);
 }

@@ -42,7 +42,7 @@ use crate::observer::{RegionDelivery, RegionWatch, SharedObserver};
 use crate::{Allocator, Observer, RawBlock, Request, Result, Stats};
 use orlop_sync::{Handles, OwnerState, ShardedCounters, SwapCell};
 use std::fmt;
-use std::mem::offset_of;
+use std::mem::{ManuallyDrop, offset_of};
 use std::ops::Deref;
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -106,6 +106,8 @@ impl<A: Allocator + 'static> AllocatorRef<A> {
         };
         // SAFETY: the memory was just allocated for the cell, and no other pointer to it is used.
         unsafe { cell.write(contents) };
+        let erased = ManuallyDrop::new(Self { cell }.erase());
+        erased.cell().allocator.on_shared(&erased);
         Self { cell }
     }
 

@@ -119,6 +119,13 @@ impl WeakAllocator {
     }
 }
 
+/// Handles are equal if they are of the same allocator.
+impl PartialEq for WeakAllocator {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.target, &other.target)
+    }
+}
+
 impl std::fmt::Debug for WeakAllocator {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("WeakAllocator").field("gone", &self.is_destroyed()).finish()

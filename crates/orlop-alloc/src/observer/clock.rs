@@ -6,8 +6,8 @@
 
 use std::fmt;
 
-/// The process's clock for events: monotonic across threads where the processor's counters are, and cheap to
-/// read.
+/// The process's clock for events: the system's, or with feature `tsc` the processor's counter, which is
+/// cheaper to read and monotonic across threads where the counters of processors are.
 ///
 /// ```
 /// use orlop_alloc::engine_support::EventClock;
@@ -55,11 +55,39 @@ impl fmt::Debug for EventClock {
     }
 }
 
-#[cfg(not(any(miri, loom)))]
+#[cfg(all(feature = "tsc", not(any(miri, loom))))]
 mod imp {
     pub(super) use quanta::Clock;
 
     pub(super) static CLOCK: std::sync::OnceLock<super::EventClock> = std::sync::OnceLock::new();
+}
+
+/// The system's clock, in nanoseconds since the first use.
+#[cfg(all(not(feature = "tsc"), not(any(miri, loom))))]
+mod imp {
+    use std::sync::OnceLock;
+    use std::time::Instant;
+
+    pub(super) static CLOCK: OnceLock<super::EventClock> = OnceLock::new();
+
+    #[derive(Clone)]
+    pub(super) struct Clock {
+        start: Instant,
+    }
+
+    impl Clock {
+        pub(super) fn new() -> Self {
+            Self { start: Instant::now() }
+        }
+
+        pub(super) fn raw(&self) -> u64 {
+            u64::try_from(self.start.elapsed().as_nanos()).unwrap_or(u64::MAX)
+        }
+
+        pub(super) fn delta_as_nanos(&self, from: u64, to: u64) -> u64 {
+            to.saturating_sub(from)
+        }
+    }
 }
 
 /// Miri and loom have no processor counter: each reading advances the clock by a nanosecond.

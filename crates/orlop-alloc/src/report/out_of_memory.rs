@@ -2,7 +2,8 @@
 //! and tags have the rest, what was tried, and what would have made the request fit.
 
 use super::LadderStep;
-use crate::{DeviceMemory, Tag, TagUse};
+use crate::engine_support::guarded;
+use crate::{Allocator, AllocatorRef, DeviceMemory, Tag, TagUse};
 use orlop_core::{Alignment, ByteSize, Device, MemoryKind};
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -199,6 +200,16 @@ impl OutOfMemory {
         self.by_tag.sort_by_key(|&(tag, bytes)| (Reverse(bytes), tag));
     }
 
+    /// Sets [`OutOfMemory::caches`] to what these allocators have cached.
+    pub fn set_caches(&mut self, allocators: &[AllocatorRef]) {
+        let cached = |allocator: &AllocatorRef| {
+            // Not while the engine of one of them is inspected by this thread.
+            let reserved = guarded(|| allocator.usage().reserved)?;
+            Some((allocator.name().into(), reserved.saturating_sub(allocator.stats().live())))
+        };
+        self.caches = allocators.iter().filter_map(cached).filter(|&(_, bytes)| bytes > 0).collect();
+    }
+
     /// Returns the share of free bytes that are not in the largest free chunk (0 to 1).
     #[must_use]
     #[expect(clippy::cast_precision_loss, reason = "a share to print")]
@@ -321,9 +332,6 @@ impl OutOfMemory {
         for (step, bytes) in &self.tried {
             writeln!(out, "  tried {step}: {} {}", ByteSize(*bytes), step.effect())?;
         }
-        for (name, bytes) in &self.caches {
-            writeln!(out, "  cached by {name}: {}", ByteSize(*bytes))?;
-        }
         if let (Some(memory), Some(elsewhere)) = (self.device_memory, self.held_elsewhere()) {
             writeln!(out, "  device: {memory}; {} held outside of this allocator", ByteSize(elsewhere))?;
         }
@@ -372,6 +380,10 @@ impl fmt::Display for OutOfMemory {
                 ByteSize(self.largest_free),
                 self.fragmentation() * 100.0
             )?;
+        }
+        for (index, (name, bytes)) in self.caches.iter().enumerate() {
+            let before = if index == 0 { "; cached by" } else { "," };
+            write!(f, "{before} {name}: {}", ByteSize(*bytes))?;
         }
         if f.alternate() { self.write_report(f) } else { Ok(()) }
     }

@@ -1,12 +1,13 @@
 //! [`DryRunResult`]: what a dry run wrote, and the verdict on it.
 
+use super::doubts::{self, Doubts};
 use crate::histories;
 use crate::table::{self, bytes};
 use orlop::lab::analyze::{DeviceInfo, SiteNaming, SnapshotInfo};
 use orlop::lab::verdict::{RunVerdict, most_urgent_first};
 use orlop::trace::history::History;
 use orlop_dryrun::injection::Injection;
-use orlop_dryrun::settings::{DryRunSettings, WorkspaceRule};
+use orlop_dryrun::settings::DryRunSettings;
 use serde::Serialize;
 use serde_json::Value;
 use std::fmt;
@@ -17,9 +18,26 @@ const SNAPSHOT: &str = "snapshot";
 const ANSWERS: &str = "answers";
 const COUNTERS: &str = "counters";
 
+/// Whether a program fits a GPU.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+enum Outcome {
+    Fits,
+    DoesNotFit,
+    /// The program failed, but not for lack of memory.
+    Undecided,
+}
+
 /// The result of a dry run. It prints with the verdict first.
 #[derive(Debug, Serialize)]
 pub(super) struct DryRunResult {
+    outcome: Outcome,
+    /// The outcome with its figures, a line.
+    headline: String,
+    /// The run with which it was compared, if both fit.
+    baseline: Option<Baseline>,
+    /// The peak of reserved bytes beyond that of the baseline.
+    growth: Option<i64>,
     gpu: &'static str,
     memory: u64,
     /// What the driver and the context of a process take, in bytes.
@@ -28,11 +46,30 @@ pub(super) struct DryRunResult {
     has_succeeded: bool,
     /// A device of a process each.
     pub(super) runs: Vec<RunResult>,
+    #[serde(flatten)]
+    doubts: Doubts,
     /// What was answered by assumption, for each process.
     answers: Vec<Value>,
-    /// Where the workspaces of convolutions come from.
-    workspaces: &'static str,
     late: bool,
+}
+
+/// An earlier dry run, of which the JSON was kept.
+#[derive(Debug, Serialize)]
+pub(super) struct Baseline {
+    file: PathBuf,
+    /// Of the device with the least to spare, in bytes.
+    peak_reserved: u64,
+}
+
+impl Baseline {
+    pub(super) fn read(file: &Path) -> Result<Self, String> {
+        let earlier = read_json(file)?;
+        let peak_reserved = earlier["runs"][0]["peak_reserved"].as_u64();
+        match peak_reserved.filter(|_| earlier["outcome"] == "fits") {
+            Some(peak_reserved) => Ok(Self { file: file.to_owned(), peak_reserved }),
+            None => Err(format!("{}: not the JSON of a dry run that fits", file.display())),
+        }
+    }
 }
 
 /// The result of a device of a process.
@@ -103,25 +140,40 @@ impl DryRunResult {
         }
         runs.sort_by_key(|run| (run.lacking.is_none(), run.spare));
         let answers = files(folder, ANSWERS, "json")?;
+        let answers = answers.iter().map(|path| read_json(path)).collect::<Result<Vec<_>, _>>()?;
+        let outcome = match has_succeeded {
+            true => Outcome::Fits,
+            false if runs.iter().any(|run| run.lacking.is_some()) => Outcome::DoesNotFit,
+            false => Outcome::Undecided,
+        };
         Ok(Self {
+            outcome,
+            headline: headline(outcome, &runs, settings),
+            baseline: None,
+            growth: None,
             gpu: settings.gpu.name,
             memory: settings.gpu.memory,
             overhead: settings.gpu.overhead,
             has_succeeded,
             runs,
-            answers: answers.iter().map(|path| read_json(path)).collect::<Result<_, _>>()?,
-            workspaces: match settings.workspaces {
-                WorkspaceRule::None => "no workspace: reserved bytes are too low",
-                WorkspaceRule::Learned => "an estimated workspace; --workspaces none and most are the bounds",
-                WorkspaceRule::Most => "more workspace than a GPU takes, as a bound",
-            },
+            doubts: Doubts::of(&answers, settings),
+            answers,
             late: settings.completion == orlop_dryrun::settings::Completion::Latest,
         })
     }
 
-    /// Returns `true` if the program had enough memory: no request failed, or it succeeded all the same.
+    /// Compares the peak with that of an earlier run. That of a run that failed says nothing.
+    pub(super) fn compare(&mut self, baseline: Baseline) {
+        if self.outcome == Outcome::Fits {
+            let (peak, before) = (self.peak_and_spare().0, baseline.peak_reserved);
+            self.growth = i64::try_from(i128::from(peak) - i128::from(before)).ok();
+            self.baseline = Some(baseline);
+        }
+    }
+
+    /// Returns `true` unless the program failed for lack of memory.
     pub(super) fn fits(&self) -> bool {
-        self.has_succeeded || self.runs.iter().all(|run| run.lacking.is_none())
+        self.outcome != Outcome::DoesNotFit
     }
 
     /// Returns the peak of reserved memory and what is to spare, in bytes,
@@ -129,63 +181,49 @@ impl DryRunResult {
     pub(super) fn peak_and_spare(&self) -> (u64, u64) {
         self.runs.first().map_or((0, 0), |run| (run.peak_reserved, run.spare))
     }
-
-    fn sum_of(&self, field: &str) -> u64 {
-        self.answers.iter().filter_map(|answers| answers.get(field)).map(total).sum()
-    }
 }
 
-/// Returns a number, or the sum of an object's numbers.
-fn total(value: &Value) -> u64 {
-    match value {
-        Value::Object(entries) => entries.values().filter_map(Value::as_u64).sum(),
-        other => other.as_u64().unwrap_or(0),
+/// Returns the outcome with its figures.
+fn headline(outcome: Outcome, runs: &[RunResult], settings: &DryRunSettings) -> String {
+    let Some(run) = runs.first() else { return String::new() };
+    let gpu = format!("{} ({})", settings.gpu.name, bytes(settings.gpu.memory));
+    let failed: usize = runs.iter().map(|run| run.failed_requests).sum();
+    match outcome {
+        Outcome::Undecided => {
+            format!("undecided: the program failed, but not for lack of memory, on {gpu}")
+        }
+        Outcome::DoesNotFit => {
+            let least = bytes(run.lacking.unwrap_or_default());
+            format!("does not fit {gpu}: the request that failed needs a GPU of {least} or more")
+        }
+        Outcome::Fits if failed > 0 => {
+            let requests = if failed == 1 { "request" } else { "requests" };
+            format!("fits {gpu}, after {failed} failed {requests} that the program handled")
+        }
+        Outcome::Fits => {
+            let (peak, spare) = (bytes(run.peak_reserved), bytes(run.spare));
+            format!("fits {gpu}: {peak} reserved at the peak, {spare} to spare")
+        }
     }
 }
 
 impl fmt::Display for DryRunResult {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Some(run) = self.runs.first() else { return Ok(()) };
-        let (gpu, memory) = (self.gpu, bytes(self.memory));
-        match run.lacking {
-            None if !self.has_succeeded => {
-                writeln!(
-                    f,
-                    "undecided: the program failed, but not for lack of memory, on {gpu} ({memory})"
-                )?;
-            }
-            None => {
-                let (peak, spare) = (bytes(run.peak_reserved), bytes(run.spare));
-                writeln!(f, "fits {gpu} ({memory}): {peak} reserved at the peak, {spare} to spare")?;
-            }
-            Some(_) if self.has_succeeded => {
-                let failed: usize = self.runs.iter().map(|run| run.failed_requests).sum();
-                let requests = if failed == 1 { "request" } else { "requests" };
-                writeln!(
-                    f,
-                    "fits {gpu} ({memory}), after {failed} failed {requests} that the program handled"
-                )?;
-            }
-            Some(least) => writeln!(
-                f,
-                "does not fit {gpu} ({memory}): the request that failed needs a GPU of {} or more",
-                bytes(least)
-            )?,
+        writeln!(f, "{}", self.headline)?;
+        if let (Some(Baseline { file, peak_reserved }), Some(growth)) = (&self.baseline, self.growth) {
+            let change = bytes(growth.unsigned_abs());
+            let direction = if growth < 0 { "less" } else { "more" };
+            let (file, before) = (file.display(), bytes(*peak_reserved));
+            writeln!(f, "needs {change} {direction} than {file}, which has {before} reserved at the peak")?;
         }
         write!(f, "{}", table::wrapped(&run.verdict.to_string()))?;
         writeln!(f, "\nsnapshot       {}", run.snapshot.display())?;
         writeln!(f, "overhead       {} for the driver and the context, an estimate", bytes(self.overhead))?;
         let reads = ["reads_answered_zero", "reads_answered_true", "reads_answered_as_copied"];
-        let [zero, one, kept] = reads.map(|field| self.sum_of(field));
+        let [zero, one, kept] = reads.map(|field| doubts::sum_of(&self.answers, field));
         writeln!(f, "values read    {zero} as zero, {one} as true, {kept} as they were copied in")?;
-        let estimated = self.sum_of("convolutions_estimated");
-        if estimated > 0 {
-            writeln!(f, "convolutions   {estimated} plans with {}", self.workspaces)?;
-        }
-        let refused = self.sum_of("refused_functions");
-        if refused > 0 {
-            writeln!(f, "not simulated  {refused} calls; answers.json beside the snapshot names them")?;
-        }
+        write!(f, "{}", self.doubts)?;
         for other in &self.runs[1..] {
             let peak = bytes(other.peak_reserved);
             writeln!(

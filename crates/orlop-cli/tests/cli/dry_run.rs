@@ -1,5 +1,6 @@
 //! `orlop dry-run` with a small package in the place of PyTorch: the injection and the results are real.
 
+use super::schemas::check_answer;
 use super::{Folder, complaint, orlop, stdout};
 use serde_json::Value;
 use std::fs;
@@ -70,9 +71,60 @@ fn package() -> Option<Folder> {
 }
 
 fn dry_run(folder: &Folder, arguments: &[&str], mebibytes: &str) -> std::process::Output {
+    orlop_in(folder, &[arguments, &["--", "python3", "train.py", mebibytes]].concat())
+}
+
+fn orlop_in(folder: &Folder, arguments: &[&str]) -> std::process::Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_orlop"));
     command.current_dir(folder.0.path()).env("PYTHONPATH", folder.0.path()).arg("dry-run").args(arguments);
-    command.args(["--", "python3", "train.py", mebibytes]).output().expect("the program starts")
+    command.output().expect("the program starts")
+}
+
+fn parsed(output: &std::process::Output) -> Value {
+    let text = String::from_utf8_lossy(&output.stderr);
+    serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {text}"))
+}
+
+#[test]
+fn a_file_of_python_is_run_and_what_it_prints_is_no_json() {
+    let Some(folder) = package() else { return };
+    fs::write(folder.path("train.py"), format!("print('step', '--json')\n{PROGRAM}")).expect("a file");
+    let output = orlop_in(&folder, &["--quick", "--json", "--memory", "2GiB", "train.py", "512", "--json"]);
+    assert_eq!(parsed(&output)["outcome"], "fits");
+    assert!(String::from_utf8_lossy(&output.stderr).contains("step --json"));
+}
+
+#[test]
+fn a_run_is_compared_with_an_earlier_one() {
+    let Some(folder) = package() else { return };
+    let before = dry_run(&folder, &["--quick", "--json"], "512").stdout;
+    fs::write(folder.path("before.json"), before).expect("a file");
+    let compare = ["--quick", "--baseline", "before.json"];
+    let text = stdout(&dry_run(&folder, &compare, "1536"));
+    let line = "needs 1.00 GiB more than before.json, which has 512 MiB reserved at the peak";
+    assert_eq!(text.lines().nth(1), Some(line), "{text}");
+    let less = parsed(&dry_run(&folder, &[&compare[..], &["--json"]].concat(), "256"));
+    assert_eq!(less["growth"], -(256 << 20));
+    fs::write(folder.path("before.json"), "{}").expect("a file");
+    assert!(complaint(&dry_run(&folder, &compare, "256"), 1).contains("not the JSON of a dry run that fits"));
+}
+
+#[test]
+fn answers_follow_their_schemas() {
+    let Some(folder) = package() else { return };
+    let before = dry_run(&folder, &["--quick", "--json"], "512");
+    fs::write(folder.path("before.json"), &before.stdout).expect("a file");
+    let memory = ["--quick", "--json", "--memory", "2GiB"];
+    let failed = dry_run(&folder, &memory, "1700");
+    let compared = dry_run(&folder, &["--json", "--baseline", "before.json"], "512");
+    for output in [before, failed, compared] {
+        check_answer("dry-run", &parsed(&output));
+    }
+    for arguments in [["--sweep", "size=512,1700"], ["--find", "size=1270..1290"]] {
+        check_answer("dry-run-sweep", &parsed(&sweep(&folder, &arguments)));
+    }
+    fs::write(folder.path("train.py"), "import os\nos._exit(3)\n").expect("a file");
+    check_answer("dry-run-sweep", &parsed(&sweep(&folder, &["--sweep", "size=1"])));
 }
 
 #[test]

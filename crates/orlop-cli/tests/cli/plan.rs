@@ -73,6 +73,25 @@ fn a_capacity_fits_or_does_not() {
 }
 
 #[test]
+fn gaps_and_blocks_of_limited_size_are_planned_and_checked() {
+    let table = "id,lower,upper,size,gaps\na,0,9,100,2-6\nb,3,5,100,\nc,0,9,100,\n";
+    let folder = Folder::with(&[("gaps.csv", table)]);
+    let (path, written) = (folder.path("gaps.csv"), folder.path("plan.json"));
+    let plan = planned(&[&path]);
+    assert_eq!((&plan["peak"], &plan["verdict"]), (&json!(200), &json!("optimal")));
+    assert_eq!(plan["buffers"][0]["gaps"], json!([{"start": 2, "end": 6}]));
+    let text = stdout(&orlop(&["plan", &path, "--block-limit", "150", "-o", &written]));
+    assert!(text.contains("In 2 blocks of at most 150 B: 100 B, 100 B.\n"), "{text}");
+    assert!(stdout(&orlop(&["plan", "--verify", &written])).contains("a valid plan of 3 buffers in 250 B"));
+    // Without the gap, two buffers share bytes.
+    let text = fs::read_to_string(&written).expect("a plan");
+    fs::write(&written, text.replace("\"end\": 6", "\"end\": 4")).expect("a folder to write to");
+    assert!(complaint(&orlop(&["plan", "--verify", &written]), 1).contains("share the bytes"));
+    let too_small = complaint(&orlop(&["plan", &path, "--block-limit", "99"]), 1);
+    assert!(too_small.contains("not in one block of 99 bytes"), "{too_small}");
+}
+
+#[test]
 fn solutions_of_minimalloc_are_written_and_read() {
     let folder =
         Folder::with(&[("two.csv", "id,lower,upper,size,offset,hint\na,0,2,100,32,\nb,1,3,50,,200\n")]);

@@ -6,7 +6,8 @@ use serde_json::Value;
 use std::fs;
 use std::path::Path;
 
-/// Returns where a value differs from a schema, which has `type`, `properties`, `required` and `items`.
+/// Returns where a value differs from a schema, which has `type`, `properties`, `required`, `items`, and
+/// `additionalProperties` in the place of `properties`.
 fn differences(schema: &Value, value: &Value, at: &str, found: &mut Vec<String>) {
     let has_type = |name: &str| match name {
         "null" => value.is_null(),
@@ -40,6 +41,9 @@ fn differences(schema: &Value, value: &Value, at: &str, found: &mut Vec<String>)
             }
         }
     }
+    if let (Some(fields), Some(schema)) = (value.as_object(), schema.get("additionalProperties")) {
+        fields.iter().for_each(|(name, field)| differences(schema, field, &format!("{at}.{name}"), found));
+    }
     if let (Some(items), Some(schema)) = (value.as_array(), schema.get("items")) {
         items.iter().for_each(|item| differences(schema, item, &format!("{at}[]"), found));
     }
@@ -67,7 +71,10 @@ fn extend(schema: &mut Value, value: &Value) {
         _ => {}
     }
     for (name, field) in value.as_object().into_iter().flatten() {
-        extend(&mut schema["properties"][name], field);
+        match schema.get_mut("additionalProperties") {
+            Some(schema) => extend(schema, field),
+            None => extend(&mut schema["properties"][name], field),
+        }
     }
     for item in value.as_array().into_iter().flatten() {
         extend(&mut schema["items"], item);
@@ -75,21 +82,26 @@ fn extend(schema: &mut Value, value: &Value) {
 }
 
 fn check(name: &str, arguments: &[&str]) {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../../docs/schemas/{name}.schema.json"));
-    let schema: Value = serde_json::from_slice(&fs::read(&path).expect("a schema")).expect("JSON");
     let output = orlop(arguments);
     let answer: Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|error| {
         panic!("{arguments:?}: {error}: {}", String::from_utf8_lossy(&output.stderr))
     });
+    check_answer(name, &answer);
+}
+
+/// Checks an answer against the schema of this name.
+pub(crate) fn check_answer(name: &str, answer: &Value) {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../../docs/schemas/{name}.schema.json"));
+    let schema: Value = serde_json::from_slice(&fs::read(&path).expect("a schema")).expect("JSON");
     if std::env::var_os("ORLOP_EXTEND_SCHEMAS").is_some() {
-        let mut schema = schema.clone();
-        extend(&mut schema, &answer);
+        let mut schema = schema;
+        extend(&mut schema, answer);
         let text = serde_json::to_string_pretty(&schema).expect("JSON") + "\n";
         return fs::write(&path, text).expect("room");
     }
     let mut found = Vec::new();
-    differences(&schema, &answer, "$", &mut found);
-    assert!(found.is_empty(), "{name}, {arguments:?}: {found:#?}");
+    differences(&schema, answer, "$", &mut found);
+    assert!(found.is_empty(), "{name}: {found:#?}: {answer}");
 }
 
 #[test]

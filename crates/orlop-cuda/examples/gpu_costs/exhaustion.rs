@@ -18,11 +18,9 @@ pub(super) fn exhaustion(costs: &Costs) -> Result<()> {
     {
         println!("### {name}\n");
         let neighbour = caching_allocator(&costs.device)?.into_ref();
-        costs.device.link(&neighbour);
         let kept = neighbour.allocate(&Request::new(bytes / 4).stream(stream.id()))?;
         drop(neighbour.allocate(&Request::new(2 * bytes).stream(stream.id()))?);
         let allocator = caching_allocator_with(&costs.device, policy)?.into_ref();
-        costs.device.link(&allocator);
         println!("{}", costs.device.memory_use()?);
         let request = Request::new(bytes).stream(stream.id());
         let mut blocks = Vec::new();

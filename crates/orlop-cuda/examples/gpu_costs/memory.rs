@@ -61,7 +61,6 @@ pub(super) fn context(costs: &Costs) -> Result<()> {
     drop(pool.allocate(&Request::new(MIB).stream(stream.id()))?);
     step("a pool of the driver with 1 MiB")?;
     drop(pool);
-    costs.device.link(&allocator);
     println!("\n{}\nnvidia-smi: {}", costs.device.memory_use()?, smi());
     drop((block, streams));
     Ok(())

@@ -5,9 +5,10 @@ use crate::device::{self, CudaDevice, StreamTarget, resolve};
 use crate::driver::call;
 use crate::error::CudaError;
 use crate::memory;
-use orlop_alloc::engine_support::trace_guarded;
+use orlop_alloc::engine_support::{guarded, trace_guarded};
 use orlop_alloc::{
-    Access, Allocator, DeviceMemory, Error, OutOfMemory, Refusal, Request, Result, Semantics, Usage,
+    Access, Allocator, AllocatorRef, DeviceMemory, Error, OutOfMemory, Refusal, Request, Result, Semantics,
+    Usage,
     engine_support::{RawBlock, Record},
 };
 use orlop_core::{Device, StreamId};
@@ -89,14 +90,22 @@ impl DriverAllocator {
         if stream == StreamId::HOST { self.device.default_stream() } else { stream }
     }
 
-    /// Allocates memory. If there is none, the linked allocators are trimmed first.
-    fn take(&self, bytes: usize, stream: StreamId) -> Result<u64, CudaError> {
-        match self.take_once(bytes, stream) {
-            Err(CudaError::OutOfMemory { .. }) if self.device.state().trim_linked() > 0 => {
-                self.take_once(bytes, stream)
+    /// Allocates memory. If there is none, it tries again after each linked allocator that gave memory back,
+    /// unless the request is without retry.
+    fn take(&self, bytes: usize, stream: StreamId, retry: bool) -> Result<u64, CudaError> {
+        let mut taken = self.take_once(bytes, stream);
+        if retry && matches!(taken, Err(CudaError::OutOfMemory { .. })) {
+            for linked in self.device.state().linked_allocators() {
+                if guarded(|| linked.trim(0)).is_none_or(|bytes| bytes == 0) {
+                    continue;
+                }
+                taken = self.take_once(bytes, stream);
+                if !matches!(taken, Err(CudaError::OutOfMemory { .. })) {
+                    break;
+                }
             }
-            taken => taken,
         }
+        taken
     }
 
     fn take_once(&self, bytes: usize, stream: StreamId) -> Result<u64, CudaError> {
@@ -169,7 +178,7 @@ impl DriverAllocator {
         let mut report = OutOfMemory::new(Refusal::Backing, self.name(), self.device(), request);
         report.live = self.figures.reserved.load(Ordering::Relaxed);
         report.reserved = self.usage().reserved;
-        report.caches = self.device.state().linked_caches();
+        report.set_caches(&self.device.state().linked_allocators());
         report.into()
     }
 }
@@ -245,7 +254,7 @@ unsafe impl Allocator for DriverAllocator {
         let stream = self.stream(request.stream);
         let slack = request.align.bytes().saturating_sub(DRIVER_ALIGN);
         let bytes = request.bytes.max(1).saturating_add(slack);
-        let start = self.take(bytes, stream).map_err(|error| self.refuse(request, error))?;
+        let start = self.take(bytes, stream, request.retry).map_err(|error| self.refuse(request, error))?;
         let made = (|| -> Result<(usize, NonNull<u8>)> {
             let start = usize::try_from(start).map_err(|_| CudaError::OutOfMemory { call: "addresses" })?;
             let address = request.align.round_up(start)?;
@@ -334,6 +343,10 @@ unsafe impl Allocator for DriverAllocator {
             Ok(before.saturating_sub(reserved()?))
         });
         given.unwrap_or(0)
+    }
+
+    fn on_shared(&self, handle: &AllocatorRef) {
+        self.device.link(handle);
     }
 
     fn semantics(&self) -> Semantics {

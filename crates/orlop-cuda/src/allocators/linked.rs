@@ -2,13 +2,10 @@
 
 use crate::device::{CudaDevice, DeviceState};
 use crate::error::CudaError;
-use crate::memory::CudaMemory;
 use orlop_alloc::engine_support::WeakAllocator;
 use orlop_alloc::{Allocator, AllocatorRef};
 use orlop_core::{ByteSize, Device};
-use orlop_device::DeviceAllocator;
 use std::fmt;
-use std::sync::Arc;
 
 /// The memory of a device and of its linked allocators, in bytes: see [`CudaDevice::memory_use`].
 ///
@@ -79,16 +76,35 @@ impl fmt::Display for MemoryUse {
     }
 }
 
+/// An allocator in the list of a device.
+#[derive(Clone)]
+pub(crate) struct Link {
+    allocator: WeakAllocator,
+    priority: i32,
+}
+
 impl CudaDevice {
-    /// Links an allocator of this device's memory with the others that are: before a request to an allocator
-    /// of this crate fails for want of memory, the caches of all linked ones are trimmed, and its error says
-    /// what they still have ([`OutOfMemory::caches`](orlop_alloc::OutOfMemory::caches)). Allocators that
-    /// [`install`](crate::install) and [`register`](crate::register) create are linked. It is linked as long
-    /// as it has handles.
+    /// Links an allocator of this device's memory with the others that are, with the priority 0. All
+    /// allocators of this crate for device memory are linked when their handles are created; an adaptor over
+    /// such a handle needs no link.
+    ///
+    /// Before a request to an allocator of this crate fails for want of memory, the caches of linked ones are
+    /// trimmed, and its error says what they still have
+    /// ([`OutOfMemory::caches`](orlop_alloc::OutOfMemory::caches)). An allocator is linked as long as it has
+    /// handles.
     pub fn link<A: ?Sized + Allocator>(&self, allocator: &AllocatorRef<A>) {
+        self.link_with_priority(allocator, 0);
+    }
+
+    /// Links an allocator as [`CudaDevice::link`] does, or changes the priority of one that is linked. Caches
+    /// of lower priority are trimmed first, and a request that is served then leaves the others; of equal
+    /// priority, those that were linked first.
+    pub fn link_with_priority<A: ?Sized + Allocator>(&self, allocator: &AllocatorRef<A>, priority: i32) {
+        let allocator = allocator.downgrade();
         let mut linked = self.state().linked();
-        linked.retain(|other| !other.is_destroyed());
-        linked.push(allocator.downgrade());
+        linked.retain(|other| !other.allocator.is_destroyed() && other.allocator != allocator);
+        let index = linked.partition_point(|other| other.priority <= priority);
+        linked.insert(index, Link { allocator, priority });
     }
 
     /// Returns what the device's memory is used for. Allocators that share a pool count its memory each.
@@ -109,34 +125,10 @@ impl CudaDevice {
 }
 
 impl DeviceState {
-    fn linked_allocators(&self) -> Vec<AllocatorRef> {
+    /// Returns the linked allocators, in the order in which they are trimmed.
+    pub(crate) fn linked_allocators(&self) -> Vec<AllocatorRef> {
         // Used with the list unlocked: an allocator that is dropped can run anything.
         let linked = self.linked().clone();
-        linked.iter().filter_map(WeakAllocator::upgrade).collect()
+        linked.iter().filter_map(|link| link.allocator.upgrade()).collect()
     }
-
-    /// Returns the cached bytes of all linked allocators, without zeros.
-    pub(crate) fn linked_caches(&self) -> Vec<(Box<str>, u64)> {
-        let allocators = self.linked_allocators();
-        let cached = allocators.iter().map(|allocator| {
-            let cached = allocator.usage().reserved.saturating_sub(allocator.stats().live());
-            (allocator.name().into(), cached)
-        });
-        cached.filter(|&(_, bytes)| bytes > 0).collect()
-    }
-
-    /// Trims the caches of all linked allocators. Returns the bytes that went back to the device.
-    pub(crate) fn trim_linked(&self) -> u64 {
-        self.linked_allocators().iter().map(|allocator| allocator.trim(0)).sum()
-    }
-}
-
-/// Lets the linked allocators be trimmed before a request of this one fails.
-pub(crate) fn helped_by_others(
-    device: &CudaDevice,
-    allocator: DeviceAllocator<CudaMemory>,
-) -> DeviceAllocator<CudaMemory> {
-    let device = Arc::downgrade(device.state());
-    allocator.on_pressure(move || device.upgrade().is_some_and(|device| device.trim_linked() > 0));
-    allocator
 }

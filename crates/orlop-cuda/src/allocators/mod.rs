@@ -13,7 +13,7 @@ mod pinned;
 mod pool;
 
 pub use self::driver_allocator::DriverAllocator;
-pub(crate) use self::linked::helped_by_others;
+pub(crate) use self::linked::Link;
 pub use self::linked::{LinkedAllocator, MemoryUse};
 pub use self::pinned::{PinnedAllocator, PinnedLedger};
 pub(crate) use self::pool::MadeCurrent;
@@ -49,7 +49,7 @@ use orlop_device::{DeviceAllocator, DeviceBacking as _, DeviceConfig, Policy};
 pub fn caching_allocator(device: &CudaDevice) -> Result<DeviceAllocator<CudaMemory>, CudaError> {
     let memory = CudaMemory::new(device)?;
     let policy = policy_for(&memory);
-    Ok(helped_by_others(device, DeviceAllocator::new(memory, policy)))
+    Ok(DeviceAllocator::new(memory, policy))
 }
 
 /// Creates an allocator as [`caching_allocator`] does, with these settings: a limit, regions in place of
@@ -64,7 +64,7 @@ pub fn configured_allocator(
 ) -> orlop_alloc::Result<DeviceAllocator<CudaMemory>> {
     let memory = CudaMemory::new(device)?;
     let policy = policy_for(&memory);
-    Ok(helped_by_others(device, config.build(memory, policy)?))
+    config.build(memory, policy)
 }
 
 /// Returns the policy that suits this memory.
@@ -82,7 +82,7 @@ pub fn caching_allocator_with(
     device: &CudaDevice,
     policy: Policy,
 ) -> Result<DeviceAllocator<CudaMemory>, CudaError> {
-    Ok(helped_by_others(device, DeviceAllocator::new(memory_for(device, &policy)?, policy)))
+    Ok(DeviceAllocator::new(memory_for(device, &policy)?, policy))
 }
 
 /// Returns the memory of a device that suits this policy.

@@ -33,12 +33,12 @@ pub(crate) use self::scope::DriverScope;
 pub(crate) use self::stream_table::{StreamTarget, has_ended, is_capturing, is_known, resolve};
 pub use self::streams::DeviceStream;
 
-use crate::allocators::MadeCurrent;
+use crate::allocators::{Link, MadeCurrent};
 use crate::driver::{Driver, abi, call};
 use crate::error::CudaError;
 use cudarc::driver::CudaContext;
 use orlop_alloc::DeviceMemory;
-use orlop_alloc::engine_support::{WeakAllocator, trace_guarded};
+use orlop_alloc::engine_support::trace_guarded;
 use orlop_core::{Device, StreamId};
 use orlop_device::CaptureCount;
 use std::sync::atomic::AtomicUsize;
@@ -70,8 +70,8 @@ pub(crate) struct DeviceState {
     pub(crate) events: EventPool,
     /// The pools that were made current, the last one at the end.
     current_pools: Mutex<Vec<MadeCurrent>>,
-    /// The allocators that trim each other.
-    linked: Mutex<Vec<WeakAllocator>>,
+    /// The allocators that trim each other, in that order.
+    linked: Mutex<Vec<Link>>,
     /// The other devices that can access the memory.
     access: PeerAccess,
     /// The captures that are marked, for all engines.
@@ -198,7 +198,7 @@ impl DeviceState {
         self.context.cu_device()
     }
 
-    pub(crate) fn linked(&self) -> MutexGuard<'_, Vec<WeakAllocator>> {
+    pub(crate) fn linked(&self) -> MutexGuard<'_, Vec<Link>> {
         self.linked.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

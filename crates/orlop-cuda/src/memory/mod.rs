@@ -15,6 +15,7 @@ pub(crate) use self::pages::DevicePages;
 use crate::device::{self, CudaDevice, DeviceState, StreamTarget, resolve};
 use crate::driver::{abi, call};
 use crate::error::CudaError;
+use orlop_alloc::AllocatorRef;
 use orlop_core::{Device, StreamId};
 use orlop_device::{BackingError, CaptureCount, DeviceBacking, EventId};
 use std::sync::Arc;
@@ -238,8 +239,12 @@ unsafe impl DeviceBacking for CudaMemory {
         self.device.memory().ok().map(|memory| memory.free)
     }
 
-    fn caches(&self) -> Vec<(Box<str>, u64)> {
-        self.state().linked_caches()
+    fn on_shared(&self, allocator: &AllocatorRef) {
+        self.device.link(allocator);
+    }
+
+    fn neighbours(&self) -> Vec<AllocatorRef> {
+        self.state().linked_allocators()
     }
 
     fn device(&self) -> Device {

@@ -1,12 +1,16 @@
 //! Allocators of one device that are linked: the cache of one is no reason for another one to fail.
 
 use crate::machine::Machine;
-use orlop_alloc::{Allocator, AllocatorRef, Error, Request};
+use orlop_alloc::adaptor::Limit;
+use orlop_alloc::{Allocator, AllocatorRef, Error, Refusal, Request};
 use orlop_context::registry::Registry;
 use orlop_context::{AllocatorConfig, Context};
-use orlop_cuda::{CudaDevice, DriverAllocator, caching_allocator, caching_allocator_with, install, register};
+use orlop_cuda::{
+    CudaDevice, DriverAllocator, caching_allocator, caching_allocator_with, configured_allocator, install,
+    register,
+};
 use orlop_cudasim_control::SimulationConfig;
-use orlop_device::Policy;
+use orlop_device::{DeviceConfig, Policy};
 
 const MIB: usize = 1 << 20;
 
@@ -22,59 +26,101 @@ const ALLOCATORS: [(&str, Make); 4] = [
 ];
 
 #[test]
-fn caches_of_linked_allocators_are_trimmed_before_a_request_fails() {
+fn caches_of_others_are_trimmed_before_a_request_fails() {
     for (cached, make_cached) in &ALLOCATORS[..3] {
         for (asking, make_asking) in ALLOCATORS {
-            for is_linked in [false, true] {
-                let machine = Machine::new(&SimulationConfig::new().memory(1 << 30).poison(false));
-                let device = &machine.device;
-                let (other, allocator) = (make_cached(device), make_asking(device));
-                if is_linked {
-                    device.link(&other);
-                    device.link(&allocator);
-                }
-                let request = Request::new(600 * MIB);
-                drop(other.allocate(&request).unwrap());
-                let block = allocator.allocate(&request);
-                // The driver gives the unused memory of its pools to others of them.
-                let are_pools = *cached == "stream-ordered" && asking == "stream-ordered";
-                assert_eq!(block.is_ok(), is_linked || are_pools, "{cached} has a cache, {asking} allocates");
-                if let Err(error) = block {
-                    assert!(error.is_out_of_memory(), "{error}");
-                }
-                [&other, &allocator].iter().for_each(|allocator| allocator.verify().unwrap());
+            let machine = Machine::new(&SimulationConfig::new().memory(1 << 30).poison(false));
+            let device = &machine.device;
+            let (other, allocator) = (make_cached(device), make_asking(device));
+            let request = Request::new(600 * MIB);
+            drop(other.allocate(&request).unwrap());
+            // The driver gives the unused memory of its pools to others of them.
+            if (*cached, asking) != ("stream-ordered", "stream-ordered") {
+                let refused = allocator.allocate(&request.no_retry()).unwrap_err();
+                assert!(refused.is_out_of_memory(), "{cached} has a cache, {asking} allocates: {refused}");
             }
+            drop(allocator.allocate(&request).unwrap());
+            [&other, &allocator].iter().for_each(|allocator| allocator.verify().unwrap());
         }
     }
 }
 
+/// The cache of the lowest priority suffices; then that of the next one does.
+#[test]
+fn caches_are_trimmed_in_the_order_of_priorities() {
+    for (asking, make) in ALLOCATORS {
+        let machine = Machine::new(&SimulationConfig::new().memory(1 << 30).poison(false));
+        let device = &machine.device;
+        let others = [0, 1, 2].map(|_| ALLOCATORS[0].1(device));
+        let allocator = make(device);
+        for (other, priority) in others.iter().zip([5, -1, 1]) {
+            device.link_with_priority(other, priority);
+            drop(other.allocate(&Request::new(256 * MIB)).unwrap());
+        }
+        let reserved = || others.each_ref().map(|other| other.usage().reserved >> 20);
+        let request = Request::new(400 * MIB);
+        let first = allocator.allocate(&request).unwrap();
+        assert_eq!(reserved(), [256, 0, 256], "{asking}");
+        let second = allocator.allocate(&Request::new(300 * MIB)).unwrap();
+        assert_eq!(reserved(), [256, 0, 0], "{asking}");
+        drop((first, second));
+    }
+}
+
+/// The caches of others are no room below a limit of the allocator itself.
+#[test]
+fn a_request_beyond_a_limit_trims_no_other_cache() {
+    let machine = Machine::new(&SimulationConfig::new().memory(1 << 30).poison(false));
+    let other = ALLOCATORS[0].1(&machine.device);
+    drop(other.allocate(&Request::new(256 * MIB)).unwrap());
+    let config = DeviceConfig::new().limit(128 << 20);
+    let limited = configured_allocator(&machine.device, &config).unwrap().into_ref();
+    let Err(Error::OutOfMemory(report)) = limited.allocate(&Request::new(200 * MIB)) else {
+        panic!("more than the limit");
+    };
+    assert_eq!(report.refusal, Refusal::Limit);
+    assert_eq!(other.usage().reserved, 256 << 20);
+}
+
 /// What is left of a region with a live block cannot be given back.
 #[test]
-fn an_error_names_the_caches_of_linked_allocators() {
+fn an_error_names_the_caches_of_others() {
     for (asking, make) in ALLOCATORS {
         let machine = Machine::new(&SimulationConfig::new().memory(1 << 30).poison(false));
         let device = &machine.device;
         let torch = Policy::torch(&"".parse().unwrap());
         let other = caching_allocator_with(device, torch).unwrap().into_ref();
         let allocator = make(device);
-        device.link(&other);
         let _live = other.allocate(&Request::new(2 * MIB)).unwrap();
         let Err(Error::OutOfMemory(report)) = allocator.allocate(&Request::new(1024 * MIB)) else {
             panic!("{asking}: more than there is");
         };
         assert_eq!(*report.caches, [(other.name().into(), 18 << 20)], "{asking}");
-        assert!(report.report().contains("cached by torch: 18.0 MiB"), "{}", report.report());
+        assert!(report.to_string().ends_with("; cached by torch: 18.0 MiB"), "{report}");
     }
+}
+
+/// A foreign allocator over the device's memory is linked by its owner; an adaptor over a handle is not.
+#[test]
+fn adaptors_are_linked_once() {
+    let machine = Machine::new(&SimulationConfig::new());
+    let allocator = ALLOCATORS[0].1(&machine.device);
+    let limited = Limit::new(allocator, 1 << 20).into_ref();
+    let direct = Limit::new(DriverAllocator::direct(&machine.device), 1 << 20).into_ref();
+    machine.device.link_with_priority(&direct, 7);
+    let names = machine.device.memory_use().unwrap().allocators.into_iter().map(|linked| linked.name);
+    assert_eq!(names.collect::<Vec<_>>(), ["orlop".into(), direct.name().into()]);
+    drop(limited);
+    assert_eq!(machine.device.memory_use().unwrap().allocators.len(), 1);
 }
 
 #[test]
 fn the_memory_of_a_device_is_summed_up_in_a_line() {
     let machine = Machine::new(&SimulationConfig::new().memory(1 << 30));
-    let (caching, other) = (ALLOCATORS[1].1(&machine.device), ALLOCATORS[3].1(&machine.device));
-    machine.device.link(&caching);
+    let caching = ALLOCATORS[1].1(&machine.device);
     let _live = caching.allocate(&Request::new(100 * MIB)).unwrap();
     drop(caching.allocate(&Request::new(200 * MIB)).unwrap());
-    let _elsewhere = other.allocate(&Request::new(24 * MIB)).unwrap();
+    let _elsewhere = machine.device.create_stream().unwrap().cudarc().alloc_zeros::<u8>(24 * MIB).unwrap();
     let memory = machine.device.memory_use().unwrap();
     assert_eq!((memory.live(), memory.reserved(), memory.elsewhere()), (100 << 20, 300 << 20, 24 << 20));
     let line = "cuda:0: 324 MiB of 1.00 GiB in use: 300 MiB by orlop (100 MiB live, 200 MiB cached), \

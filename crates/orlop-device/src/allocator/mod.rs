@@ -8,18 +8,20 @@
 //! |---|---|
 //! | `requests` | the way of a request |
 //! | `frees` | the way of a free |
+//! | `pressure` | what frees memory elsewhere before a request fails |
 //! | `thread_cache` | each thread's free blocks, which it gets again without a lock |
 //! | `token`, `stream_mark` | what a record says of its block, and of the stream of its next one |
 //! | `engine_calls` | calls of the engine that are passed on |
 
 mod engine_calls;
 mod frees;
+mod pressure;
 mod requests;
 mod stream_mark;
 mod thread_cache;
 mod token;
 
-use self::requests::Callback;
+use self::pressure::Callbacks;
 use self::stream_mark::StreamMark;
 use self::thread_cache::ThreadCaches;
 use crate::backing::{CaptureCount, DeviceBacking, GuardedDevice, REGION_ALIGN};
@@ -29,13 +31,12 @@ use crate::policy::Policy;
 use crate::stats::DeviceStats;
 use orlop_alloc::engine_support::RecordSlab;
 use orlop_alloc::{
-    Allocator, DeviceMemory, OutOfMemory, Request, Result, Semantics, Usage,
+    Allocator, AllocatorRef, DeviceMemory, OutOfMemory, Request, Result, Semantics, Usage,
     engine_support::{RawBlock, RegionWatch},
 };
 use orlop_core::{Device, StreamId};
 use orlop_sync::atomic::AtomicBool;
 use orlop_sync::{Mutex, MutexGuard};
-use std::fmt;
 use std::ops::Range;
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -75,16 +76,6 @@ pub struct DeviceAllocator<B: DeviceBacking> {
     /// The captures of the device, during which nothing is cached.
     captures: CaptureCount,
     callbacks: Callbacks,
-}
-
-/// The pressure callbacks of an allocator.
-#[derive(Default)]
-struct Callbacks(Mutex<Vec<Arc<Callback>>>);
-
-impl fmt::Debug for Callbacks {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Callbacks").finish_non_exhaustive()
-    }
 }
 
 #[derive(Debug)]
@@ -213,16 +204,6 @@ impl<B: DeviceBacking> DeviceAllocator<B> {
         self.backing.loss().map(DeviceError::from)
     }
 
-    /// Registers a callback that runs before a request fails. It returns `true` if it freed memory; the
-    /// request is then tried again.
-    ///
-    /// It may free blocks of this allocator or of others: no lock is held. Requests that it makes can call it
-    /// again. A panic counts as `false` and is traced. The callback exists as long as the allocator, which
-    /// exists as long as its blocks: refer to blocks of this allocator by a [`Weak`](std::sync::Weak).
-    pub fn on_pressure(&self, callback: impl Fn() -> bool + Send + Sync + 'static) {
-        self.callbacks.0.lock().push(Arc::new(callback));
-    }
-
     /// Returns the device's stream for a stream of a request or of a use: the host has none on a device.
     #[inline]
     fn device_stream(&self, stream: StreamId) -> StreamId {
@@ -321,6 +302,10 @@ unsafe impl<B: DeviceBacking> Allocator for DeviceAllocator<B> {
         drop(growing);
         // With the lock released: an observer's end may run anything.
         drop(ended);
+    }
+
+    fn on_shared(&self, handle: &AllocatorRef) {
+        self.backing.on_shared(handle);
     }
 
     fn verify(&self) -> Result<()> {

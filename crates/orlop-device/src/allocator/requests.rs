@@ -3,22 +3,18 @@
 //! What a request needs that cached memory serves is inlined; everything else is in functions of its own, so
 //! that the short way needs no space for it on the stack.
 
+use super::pressure::Pressure;
 use super::stream_mark::StreamMark;
 use super::token::Token;
 use super::{DeviceAllocator, Inner};
 use crate::backing::{BackingError, DeviceBacking};
 use crate::engine::{CacheMiss, DeviceBlock, DeviceRequest, SlowPath};
 use crate::error::DeviceError;
-use orlop_alloc::engine_support::{guarded, trace_guarded};
 use orlop_alloc::{Error, OutOfMemory, Refusal, Request, Result, engine_support::RawBlock};
 use orlop_core::{Alignment, MemoryKind, StreamId};
 use orlop_sync::MutexGuard;
 use orlop_sync::atomic::Ordering;
 use std::ptr::{self, NonNull};
-use std::sync::Arc;
-
-/// A pressure callback.
-pub(super) type Callback = dyn Fn() -> bool + Send + Sync;
 
 /// The locked engine, the miss of a request, and what a slow path returned for it.
 type Served<'a, B> = (MutexGuard<'a, Inner<B>>, CacheMiss, Result<DeviceBlock, DeviceError>);
@@ -153,8 +149,8 @@ impl<B: DeviceBacking> DeviceAllocator<B> {
         Error::Reentrant { inside: format!("the device allocator {}", self.name).into() }
     }
 
-    /// Serves a request that no cached memory served: on the slow path, and once more if a callback freed
-    /// memory.
+    /// Serves a request that no cached memory served: on the slow path, and again as long as memory is freed
+    /// elsewhere for it.
     #[cold]
     #[inline(never)]
     fn serve_missed<'a>(
@@ -164,7 +160,7 @@ impl<B: DeviceBacking> DeviceAllocator<B> {
         request: &Request,
         sized: &DeviceRequest,
     ) -> Result<RawBlock> {
-        let mut may_retry = request.retry;
+        let mut pressure = Pressure::default();
         // Relaxed: a hint.
         if self.has_returned.load(Ordering::Relaxed) {
             drop(inner);
@@ -182,11 +178,9 @@ impl<B: DeviceBacking> DeviceAllocator<B> {
                 Err(error) => error,
             };
             drop(inner);
-            let may_help = may_retry && matches!(error, DeviceError::OutOfMemory { .. });
-            if !may_help || !self.run_callbacks() {
+            if !request.retry || !self.relieve(&mut pressure, &error) {
                 return Err(self.refuse(request, error));
             }
-            may_retry = false;
             inner = self.inner.lock();
             miss = match inner.engine.allocate_again(sized, &miss) {
                 Ok(block) => return self.hand_out_missed(inner, block, request, sized),
@@ -273,21 +267,6 @@ impl<B: DeviceBacking> DeviceAllocator<B> {
         })
     }
 
-    /// Runs all pressure callbacks. Returns `true` if one of them freed memory.
-    #[cold]
-    fn run_callbacks(&self) -> bool {
-        let callbacks = self.callbacks.0.lock().clone();
-        // All of them: what one frees may not be enough.
-        let call = |callback: &Arc<Callback>| {
-            let freed = guarded(|| callback());
-            if freed.is_none() {
-                trace_guarded(|| tracing::error!(allocator = &*self.name, "a pressure callback panicked"));
-            }
-            freed.unwrap_or(false)
-        };
-        callbacks.iter().filter(|callback| call(callback)).count() > 0
-    }
-
     #[cold]
     fn refuse(&self, request: &Request, error: DeviceError) -> Error {
         if !matches!(error, DeviceError::OutOfMemory { .. }) {
@@ -295,7 +274,7 @@ impl<B: DeviceBacking> DeviceAllocator<B> {
         }
         let mut report = OutOfMemory::new(Refusal::Backing, &self.name, self.device, request);
         report.align = self.alignment(request);
-        report.caches = self.backing.caches();
+        report.set_caches(&self.backing.neighbours());
         if let DeviceError::OutOfMemory {
             rounded,
             largest_free,
@@ -308,11 +287,9 @@ impl<B: DeviceBacking> DeviceAllocator<B> {
         } = error
         {
             (report.largest_free, report.free, report.live) = (largest_free, cached, live);
-            // Without a limit that is set, the engine's is all memory of the device.
-            let is_set = limit < self.backing.memory();
             (report.reserved, report.limit) = (reserved, Some(limit));
             report.rounded = usize::try_from(rounded).unwrap_or(usize::MAX);
-            if is_set && reserved.saturating_add(rounded) > limit {
+            if self.is_limited(&error) {
                 report.refusal = Refusal::Limit;
             } else if let Some(reserved) = addresses {
                 report.refusal = Refusal::Addresses { reserved };

@@ -4,6 +4,7 @@
 //! to forget events: every call returns the failure that lost it.
 
 use crate::backing::{BackingError, CallFailure, DeviceBacking, EventId};
+use orlop_alloc::AllocatorRef;
 use orlop_alloc::engine_support::{guarded, trace_guarded};
 use orlop_core::{Device, StreamId};
 use std::fmt;
@@ -195,8 +196,15 @@ impl<B: DeviceBacking> GuardedDevice<B> {
         self.call("free_memory", |inner| Ok(inner.free_memory())).ok().flatten()
     }
 
-    pub(crate) fn caches(&self) -> Vec<(Box<str>, u64)> {
-        self.call("caches", |inner| Ok(inner.caches())).unwrap_or_default()
+    pub(crate) fn on_shared(&self, allocator: &AllocatorRef) {
+        let _noted = self.call("on_shared", |inner| {
+            inner.on_shared(allocator);
+            Ok(())
+        });
+    }
+
+    pub(crate) fn neighbours(&self) -> Vec<AllocatorRef> {
+        self.call("neighbours", |inner| Ok(inner.neighbours())).unwrap_or_default()
     }
 }
 

@@ -29,7 +29,7 @@ pub(crate) use self::guarded::GuardedDevice;
 pub(crate) use self::idle_streams::IdleStreams;
 pub(crate) use self::meter::MemoryMeter;
 
-use orlop_alloc::Access;
+use orlop_alloc::{Access, AllocatorRef};
 use orlop_core::{Device, StreamId};
 use std::fmt::Debug;
 
@@ -203,9 +203,14 @@ pub unsafe trait DeviceBacking: Debug + Send + Sync + 'static {
         None
     }
 
-    /// Returns the bytes in free chunks of the allocators that share the device's memory, by name, for
-    /// out-of-memory reports. Called with no lock held.
-    fn caches(&self) -> Vec<(Box<str>, u64)> {
+    /// Called once, when a handle to the allocator of this memory has been created.
+    fn on_shared(&self, allocator: &AllocatorRef) {
+        let _ = allocator;
+    }
+
+    /// Returns the allocators that share the device's memory, in the order in which they are trimmed before a
+    /// request fails. Called with no lock held.
+    fn neighbours(&self) -> Vec<AllocatorRef> {
         Vec::new()
     }
 

@@ -2,8 +2,8 @@
 //! to register it with a network adapter.
 
 use super::{BackingError, CaptureCount, DeviceBacking, EventId};
-use orlop_alloc::Access;
 use orlop_alloc::backing::{Region, Visitor, Visitors};
+use orlop_alloc::{Access, AllocatorRef};
 use orlop_core::{Alignment, Device, StreamId};
 use std::ptr::{self, NonNull};
 
@@ -194,8 +194,12 @@ unsafe impl<B: DeviceBacking> DeviceBacking for VisitedDevice<B> {
         self.inner.free_memory()
     }
 
-    fn caches(&self) -> Vec<(Box<str>, u64)> {
-        self.inner.caches()
+    fn on_shared(&self, allocator: &AllocatorRef) {
+        self.inner.on_shared(allocator);
+    }
+
+    fn neighbours(&self) -> Vec<AllocatorRef> {
+        self.inner.neighbours()
     }
 
     fn device(&self) -> Device {

@@ -3,6 +3,7 @@
 mod cublas;
 mod cudnn;
 mod cudnn_recurrent;
+mod cufft;
 mod driver;
 pub(crate) mod nccl;
 mod nvml;

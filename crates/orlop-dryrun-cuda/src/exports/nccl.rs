@@ -1,7 +1,8 @@
 //! NCCL: communicators of any size, whose collectives complete at once.
 //!
-//! The other ranks are not asked: each process of a dry run allocates as its rank would. In a world of one,
-//! what a buffer is known to hold is also in the result.
+//! The other ranks are not asked: each process of a dry run allocates as its rank would, and they are taken to
+//! be alike. What a buffer is known to hold is what the others have in theirs, so that a program that compares
+//! its ranks goes on.
 
 use crate::abi::{In, Out};
 use crate::call::library_calls;
@@ -74,22 +75,106 @@ fn send(machine: &mut Machine, (elements, data_type): (usize, i32), handle: usiz
     machine.work.submit(stream)
 }
 
-/// Gives `received` elements to a buffer, from one that has the same values in a world of one.
-fn receive(
+/// Takes part in a broadcast. What the root has is what this rank has.
+fn broadcast(
+    machine: &mut Machine,
+    (to, from): (usize, usize),
+    (elements, data_type): (usize, i32),
+    (root, handle): (i32, usize),
+    stream: usize,
+) -> Outcome {
+    let is_root = communicator(machine, handle)?.rank == root;
+    let bytes = bytes_of(elements, data_type)?;
+    machine.work.submit(stream)?;
+    if is_root && to != from {
+        copy(machine, to, from, bytes);
+    }
+    Ok(())
+}
+
+/// Reduces a buffer of each rank to another.
+fn reduce(
+    machine: &mut Machine,
+    (to, from): (usize, usize),
+    (elements, data_type, operation): (usize, i32, i32),
+    handle: usize,
+    stream: usize,
+) -> Outcome {
+    let bytes = bytes_of(elements, data_type)?;
+    let ranks = communicator(machine, handle)?.ranks;
+    machine.work.submit(stream)?;
+    let known = machine.contents.read(from, bytes);
+    let reduced = known.and_then(|known| reduced(known, data_type, operation, ranks));
+    machine.forget(to, bytes);
+    if let Some(reduced) = reduced {
+        machine.contents.write(to, reduced);
+    }
+    Ok(())
+}
+
+/// Returns the reduction of equal values of all ranks; `None` for types and operations that no program reads.
+fn reduced(values: Vec<u8>, data_type: i32, operation: i32, ranks: i32) -> Option<Vec<u8>> {
+    const SUM: i32 = 0;
+    const MAXIMUM: i32 = 2;
+    const MINIMUM: i32 = 3;
+    const AVERAGE: i32 = 4;
+    if ranks == 1 {
+        return Some(values);
+    }
+    match (operation, data_type) {
+        (SUM, 2 | 3) => sums(&values, |value| i32::from_le_bytes(value).wrapping_mul(ranks).to_le_bytes()),
+        (SUM, 4 | 5) => {
+            sums(&values, |value| i64::from_le_bytes(value).wrapping_mul(ranks.into()).to_le_bytes())
+        }
+        (SUM, 8) => sums(&values, |value| (f64::from_le_bytes(value) * f64::from(ranks)).to_le_bytes()),
+        // A product of f64 rounds once.
+        #[allow(clippy::cast_possible_truncation)]
+        (SUM, 7) => sums(&values, |value| {
+            ((f64::from(f32::from_le_bytes(value)) * f64::from(ranks)) as f32).to_le_bytes()
+        }),
+        (MAXIMUM | MINIMUM | AVERAGE, _) => Some(values),
+        _ => None,
+    }
+}
+
+/// Maps the numbers in a buffer.
+fn sums<const BYTES: usize>(values: &[u8], sum: impl Fn([u8; BYTES]) -> [u8; BYTES]) -> Option<Vec<u8>> {
+    let numbers = values.chunks_exact(BYTES).map(|value| value.try_into().ok().map(&sum));
+    numbers.collect::<Option<Vec<_>>>().map(|numbers| numbers.concat())
+}
+
+/// Gathers a buffer of each rank, one after the other.
+fn gather(
     machine: &mut Machine,
     (to, from): (usize, usize),
     (elements, data_type): (usize, i32),
     handle: usize,
     stream: usize,
 ) -> Outcome {
-    let bytes = bytes_of(elements, data_type)?;
     let world = communicator(machine, handle)?;
+    let ranks = usize::try_from(world.ranks).unwrap_or(1);
+    let bytes = bytes_of(elements, data_type)?;
+    let all = bytes.checked_mul(ranks).ok_or(INVALID_ARGUMENT)?;
     machine.work.submit(stream)?;
-    if world.ranks > 1 {
-        machine.forget(to, bytes);
-    } else if to != from {
-        copy(machine, to, from, bytes);
+    // The buffer of this rank can be its part of the others.
+    let known = machine.contents.read(from, bytes);
+    machine.forget(to, all);
+    if let Some(known) = known.filter(|_| machine.contents.keeps(all)) {
+        (0..ranks).for_each(|rank| machine.contents.write(to + rank * bytes, known.clone()));
     }
+    Ok(())
+}
+
+/// Receives what this rank does not have, and forgets what was in the buffer.
+fn receive(
+    machine: &mut Machine,
+    to: usize,
+    (elements, data_type): (usize, i32),
+    handle: usize,
+    stream: usize,
+) -> Outcome {
+    send(machine, (elements, data_type), handle, stream)?;
+    machine.forget(to, bytes_of(elements, data_type)?);
     Ok(())
 }
 
@@ -197,42 +282,42 @@ library_calls! {
         to: usize,
         elements: usize,
         data_type: i32,
-        _operation: i32,
+        operation: i32,
         handle: usize,
         stream: usize,
-    ) |machine| { receive(machine, (to, from), (elements, data_type), handle, stream) }
+    ) |machine| { reduce(machine, (to, from), (elements, data_type, operation), handle, stream) }
 
     fn ncclBroadcast(
         from: usize,
         to: usize,
         elements: usize,
         data_type: i32,
-        _root: i32,
+        root: i32,
         handle: usize,
         stream: usize,
-    ) |machine| { receive(machine, (to, from), (elements, data_type), handle, stream) }
+    ) |machine| { broadcast(machine, (to, from), (elements, data_type), (root, handle), stream) }
 
     fn ncclBcast(
         buffer: usize,
         elements: usize,
         data_type: i32,
-        _root: i32,
+        root: i32,
         handle: usize,
         stream: usize,
-    ) |machine| { receive(machine, (buffer, buffer), (elements, data_type), handle, stream) }
+    ) |machine| { broadcast(machine, (buffer, buffer), (elements, data_type), (root, handle), stream) }
 
     fn ncclReduce(
         from: usize,
         to: usize,
         elements: usize,
         data_type: i32,
-        _operation: i32,
+        operation: i32,
         root: i32,
         handle: usize,
         stream: usize,
     ) |machine| {
         if communicator(machine, handle)?.rank == root {
-            receive(machine, (to, from), (elements, data_type), handle, stream)
+            reduce(machine, (to, from), (elements, data_type, operation), handle, stream)
         } else {
             send(machine, (elements, data_type), handle, stream)
         }
@@ -245,11 +330,7 @@ library_calls! {
         data_type: i32,
         handle: usize,
         stream: usize,
-    ) |machine| {
-        let ranks = usize::try_from(communicator(machine, handle)?.ranks).unwrap_or(1);
-        let elements = elements.checked_mul(ranks).ok_or(INVALID_ARGUMENT)?;
-        receive(machine, (to, from), (elements, data_type), handle, stream)
-    }
+    ) |machine| { gather(machine, (to, from), (elements, data_type), handle, stream) }
 
     fn ncclReduceScatter(
         from: usize,
@@ -259,7 +340,14 @@ library_calls! {
         _operation: i32,
         handle: usize,
         stream: usize,
-    ) |machine| { receive(machine, (to, from), (elements, data_type), handle, stream) }
+    ) |machine| {
+        // In a world of one, the part of this rank is the whole.
+        if communicator(machine, handle)?.ranks == 1 && to != from {
+            copy(machine, to, from, bytes_of(elements, data_type)?);
+            return send(machine, (elements, data_type), handle, stream);
+        }
+        receive(machine, to, (elements, data_type), handle, stream)
+    }
 
     fn ncclSend(
         _from: usize,
@@ -277,9 +365,5 @@ library_calls! {
         _peer: i32,
         handle: usize,
         stream: usize,
-    ) |machine| {
-        send(machine, (elements, data_type), handle, stream)?;
-        machine.forget(to, bytes_of(elements, data_type)?);
-        Ok(())
-    }
+    ) |machine| { receive(machine, to, (elements, data_type), handle, stream) }
 }

@@ -2,6 +2,7 @@
 
 use crate::abi::Text;
 use crate::call::enter;
+use crate::caller;
 use std::ffi::{CStr, c_char};
 
 /// What a function of this name returns.
@@ -17,7 +18,7 @@ enum Answer {
     Refused(i64),
 }
 
-const TEXT: &CStr = c"not simulated in a dry run";
+const TEXT: &CStr = c"not in a dry run";
 
 /// Ends of the names of functions that return text.
 const TEXT_ENDS: [&str; 6] =
@@ -62,13 +63,13 @@ pub(crate) extern "C" fn orlop_dry_run_unanswered(name: Text, caller: usize) -> 
         Answer::Text => i64::try_from(TEXT.as_ptr().expose_provenance()).unwrap_or(0),
         Answer::Absent(code) => code,
         Answer::Refused(code) => {
-            let library = library_of(caller);
+            let (library, line) = (library_of(caller), caller::line());
             let _ = enter(|machine| {
                 let entry = machine.counters.refused.entry(name.clone()).or_default();
                 if entry.1 == 0 {
-                    eprintln!("orlop dry-run: {name} is not simulated ({library} called it)");
+                    eprintln!("orlop dry-run: {name} is not in a dry run ({library} called it, at {line})");
                 }
-                *entry = (library, entry.1 + 1);
+                *entry = (format!("{library}, at {line}"), entry.1 + 1);
                 Ok(())
             });
             code

@@ -1,7 +1,7 @@
 //! [`Contents`]: small buffers that were copied to a device, so that they come back as they were.
 //!
 //! Nothing says what a kernel writes. A buffer is what it was only for a read of exactly the bytes that were
-//! copied or filled; every other read is of noise. A block that PyTorch uses for another tensor of the same
+//! copied or filled, in one piece or in several that follow each other; every other read is of noise. A block that PyTorch uses for another tensor of the same
 //! size still reads as what was copied: the price of masks and lengths that come back.
 
 use std::collections::BTreeMap;
@@ -35,8 +35,15 @@ impl Contents {
     }
 
     /// Returns what was written to exactly these bytes.
-    pub(crate) fn read(&self, address: usize, bytes: usize) -> Option<&[u8]> {
-        self.buffers.get(&address).filter(|found| found.len() == bytes).map(|found| &**found)
+    pub(crate) fn read(&self, address: usize, bytes: usize) -> Option<Vec<u8>> {
+        let mut found = Vec::new();
+        for (&start, buffer) in self.buffers.range(address..address.saturating_add(bytes)) {
+            if start != address + found.len() {
+                return None;
+            }
+            found.extend_from_slice(buffer);
+        }
+        (!found.is_empty() && found.len() == bytes).then_some(found)
     }
 
     /// Forgets what overlaps with these bytes.
@@ -59,8 +66,12 @@ mod tests {
     fn a_buffer_comes_back_until_something_overlaps_it() {
         let mut contents = Contents::default();
         contents.write(1000, vec![7; 100]);
-        assert_eq!(contents.read(1000, 100), Some(&[7; 100][..]));
+        assert_eq!(contents.read(1000, 100), Some(vec![7; 100]));
         assert_eq!(contents.read(1000, 99), None);
+        contents.write(1100, vec![8; 2]);
+        assert_eq!(contents.read(1000, 102), Some([vec![7; 100], vec![8; 2]].concat()));
+        assert_eq!([contents.read(1000, 101), contents.read(1000, 103)], [None, None]);
+        contents.forget(1100, 2);
         contents.write(1099, vec![1]);
         assert_eq!((contents.read(1000, 100), contents.total), (None, 1));
         contents.write(0, vec![0; MAX_BYTES + 1]);

@@ -1,5 +1,6 @@
 //! [`Counters`]: what was answered by assumption, for the report.
 
+use crate::caller::Guess;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
@@ -12,6 +13,12 @@ pub(crate) struct Counters {
     pub(crate) zero: BTreeMap<String, u64>,
     /// Reads of one byte after an and-reduction, answered with 1.
     pub(crate) true_after_and: u64,
+    /// What was decided by noise or assumed, by kind and line of the program.
+    pub(crate) guesses: BTreeMap<(Guess, String), u64>,
+    /// Masks whose true elements were counted in what was copied to the device.
+    pub(crate) masks_counted: u64,
+    /// Plans of Fourier transforms, which have no workspaces.
+    pub(crate) transforms: u64,
     /// Refused functions, with the library that called them last, and how often.
     pub(crate) refused: BTreeMap<String, (String, u64)>,
     /// Convolutions without an entry in the table of workspaces.
@@ -24,12 +31,22 @@ impl Counters {
         let refused =
             self.refused.iter().map(|(name, (caller, count))| (format!("{name} by {caller}"), count));
         let (zero, estimated) = (object(&self.zero), object(&self.estimated_convolutions));
-        let (kept, and) = (self.kept, self.true_after_and);
+        let (kept, and, counted) = (self.kept, self.true_after_and, self.masks_counted);
         let refused = object(refused);
+        let guesses = |kind| {
+            let of_kind = self.guesses.iter().filter(move |((guess, _), _)| *guess == kind);
+            object(of_kind.map(|((_, line), count)| (line, count)))
+        };
+        let [values, sizes, masks] = [Guess::Zero, Guess::Size, Guess::Mask].map(guesses);
         [
             format!("{{\"reads_answered_as_copied\": {kept}"),
             format!("\"reads_answered_true\": {and}"),
             format!("\"reads_answered_zero\": {zero}"),
+            format!("\"values_read_as_zero\": {values}"),
+            format!("\"sizes_read_as_zero\": {sizes}"),
+            format!("\"masks_assumed\": {masks}"),
+            format!("\"masks_counted\": {counted}"),
+            format!("\"transforms_without_workspace\": {}", self.transforms),
             format!("\"refused_functions\": {refused}"),
             format!("\"convolutions_estimated\": {estimated}}}\n"),
         ]

@@ -106,3 +106,38 @@ fn properties_have_the_form_of_the_version() {
         assert_eq!((properties[bytes - 1], properties[bytes]), (0, 7), "{name}");
     }
 }
+
+#[test]
+fn captures_are_told_in_the_form_of_each_version() {
+    if !is_dry() {
+        run_dry("driver::captures_are_told_in_the_form_of_each_version", &settings());
+        return;
+    }
+    let process = Process::new();
+    let stream = process.created("cudaStreamCreate");
+    let mut written = [u64::MAX; 6];
+    let start = written.as_mut_ptr().expose_provenance();
+    let [status, id, graph, nodes, edges, count] = [0, 1, 2, 3, 4, 5].map(|index| start + 8 * index);
+    assert_eq!(process.call("cudaStreamBeginCapture", [stream, 0]), 0);
+    for name in ["cudaStreamGetCaptureInfo", "cudaStreamGetCaptureInfo_v3"] {
+        assert_eq!(process.call(name, [stream, status, id, graph, nodes, edges, count]), 0);
+        assert_eq!((written[1], &written[3..]), (1, &[0; 3][..]), "{name}");
+        written.fill(u64::MAX);
+    }
+    assert_eq!(process.call("cudaStreamGetCaptureInfo_v2", [stream, status, id, graph, nodes, count]), 0);
+    assert_eq!((written[1], written[3], written[4], written[5]), (1, 0, u64::MAX, 0));
+}
+
+#[test]
+fn transforms_have_plans_without_workspaces() {
+    if !is_dry() {
+        run_dry("driver::transforms_have_plans_without_workspaces", &settings());
+        return;
+    }
+    let process = Process::new();
+    let mut plan = 0_i32;
+    assert_eq!(process.call1("cufftCreate", (&raw mut plan).expose_provenance()), 0);
+    let plan = usize::try_from(plan).expect("a handle");
+    assert!(plan != 0);
+    assert_eq!([process.call("cufftXtExec", [plan, 0, 0, 0]), process.call1("cufftDestroy", plan)], [0, 0]);
+}

@@ -14,24 +14,40 @@ fn communicator(process: &Process, ranks: usize, rank: usize) -> Result<usize, i
 }
 
 #[test]
-fn a_world_of_one_keeps_what_is_known_and_a_larger_one_does_not() {
+fn other_ranks_have_what_this_one_has() {
     if !is_dry() {
-        run_dry("libraries::a_world_of_one_keeps_what_is_known_and_a_larger_one_does_not", &settings());
+        run_dry("libraries::other_ranks_have_what_this_one_has", &settings());
         return;
     }
     let process = Process::new();
     assert_eq!(communicator(&process, 2, 2), Err(4));
-    let buffer = process.allocate(4096).expect("it fits");
-    for (ranks, expected) in [(1, [1, 2, 3, 4]), (8, [0; 4])] {
+    let (from, kept) = (process.allocate(4096).expect("it fits"), [1, 2, 3, 4]);
+    let (to, mut read) = (from + 512, [9; 4]);
+    for ranks in [1, 8] {
         let world = communicator(&process, ranks, 0).expect("a communicator");
-        process.copy(buffer, &mut [1, 2, 3, 4]);
-        // Four elements of one byte.
-        assert_eq!(process.call("ncclBcast", [buffer, 4, 1, 0, world, 0]), 0);
-        let mut read = [9; 4];
-        process.read(&mut read, buffer);
-        assert_eq!(read, expected, "{ranks} ranks");
+        // Four elements of one byte, broadcast by this rank and by another; one of four bytes, reduced.
+        let factor = u8::try_from(ranks).expect("few");
+        let sum = kept.map(|byte| byte * factor);
+        let root = ranks - 1;
+        for (name, arguments, expected) in [
+            ("ncclBcast", [from, 4, 1, 0, world, 0, 0], kept),
+            ("ncclBcast", [from, 4, 1, root, world, 0, 0], kept),
+            ("ncclBroadcast", [from, to, 4, 1, 0, world, 0], kept),
+            ("ncclBroadcast", [to, to, 4, 1, root, world, 0], kept),
+            ("ncclAllReduce", [from, to, 1, 2, 0, world, 0], sum),
+            ("ncclAllReduce", [from, to, 1, 7, 2, world, 0], kept),
+        ] {
+            process.copy(from, &mut kept.clone());
+            assert_eq!(process.call(name, arguments), 0);
+            process.read(&mut read, if name == "ncclBcast" { from } else { to });
+            assert_eq!(read, expected, "{name}, {ranks} ranks");
+        }
+        assert_eq!(process.call("ncclAllGather", [from, to, 4, 1, world, 0]), 0);
+        let mut all = vec![9; 4 * ranks];
+        process.read(&mut all, to);
+        assert_eq!(all, kept.repeat(ranks));
         assert_eq!(process.call1("ncclCommDestroy", world), 0);
-        assert_eq!(process.call("ncclBcast", [buffer, 4, 1, 0, world, 0]), 4);
+        assert_eq!(process.call("ncclBcast", [from, 4, 1, 0, world, 0]), 4);
     }
 }
 

@@ -6,6 +6,7 @@
 mod concurrency;
 mod driver;
 mod libraries;
+mod masks;
 mod process;
 
 use orlop_dryrun::elf::StandIn;

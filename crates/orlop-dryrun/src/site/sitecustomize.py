@@ -10,6 +10,7 @@ import os
 import sys
 
 import orlop_dry_run_hooks as hooks
+import orlop_dry_run_lines as lines
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 OUTPUT = os.environ["ORLOP_DRY_RUN_OUTPUT"]
@@ -40,6 +41,7 @@ def write_results(process):
 
     import torch
 
+    lines.stop()
     if os.getpid() != process or not torch.cuda.is_initialized():
         return
     devices = range(torch.cuda.device_count())
@@ -51,12 +53,13 @@ def write_results(process):
     with open(file_name("counters.json"), "w") as file:
         json.dump({"torch": torch.__version__, "free_and_total": free, "counters": counters}, file)
     torch.cuda.memory._dump_snapshot(file_name("snapshot.pickle"))
-    report = ctypes.CDLL("liborlop_dryrun_cuda.so").orlop_dry_run_report
+    report = ctypes.CDLL(lines.LIBRARY).orlop_dry_run_report
     report(file_name("answers.json").encode())
 
 
 def start_recording(torch):
     torch.cuda.memory._record_memory_history(stacks="python")
+    lines.start()
     atexit.register(write_results, os.getpid())
 
 

@@ -98,3 +98,29 @@ print(steps(2, False), steps(1, True), steps(4, True))
         assert_eq!(printed, "3 4 1");
     }
 }
+
+#[test]
+fn the_innermost_line_of_the_program_is_named() {
+    let script = "
+import os, sys, tempfile
+import orlop_dry_run_lines as lines
+def run(folder, name, code):
+    path = os.path.join(folder, name)
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    scope = {'lines': lines, 'sys': sys}
+    exec(compile(code, path, 'exec'), scope)
+    return scope
+with tempfile.TemporaryDirectory() as folder:
+    library = run(folder, 'site-packages/torch/nn.py', 'def call(): return lines.line_of(sys._getframe())')
+    program = run(folder, 'train.py', '\\n\\ndef forward(call):\\n    return call()')
+    print(program['forward'](library['call']))
+print(lines.line_of(None) == '')
+import ctypes
+buffer = ctypes.create_string_buffer(8)
+lines.write_line(ctypes.addressof(buffer), 8)
+print(len(buffer.value))
+";
+    if let Some(printed) = run(script) {
+        assert_eq!(printed.lines().collect::<Vec<_>>(), ["train.py:4 forward", "True", "7"]);
+    }
+}

@@ -93,6 +93,7 @@ macro_rules! __forwarded {
     (@unless tag_uses [tag_uses $($rest:ident)*] $($call:tt)*) => {};
     (@unless wraps [wraps $($rest:ident)*] $($call:tt)*) => {};
     (@unless watch_regions [watch_regions $($rest:ident)*] $($call:tt)*) => {};
+    (@unless on_shared [on_shared $($rest:ident)*] $($call:tt)*) => {};
     (@unless verify [verify $($rest:ident)*] $($call:tt)*) => {};
     (@unless reserve [reserve $($rest:ident)*] $($call:tt)*) => {};
     (@unless release [release $($rest:ident)*] $($call:tt)*) => {};

@@ -3,8 +3,9 @@
 use super::{
     moves::{Bytes16, Bytes32, MoveEnds, MoveItem, MoveRun},
     nest::{LoopDim, plane, walk},
+    streamed::Stores,
     strided,
-    transpose::{self, Stores, Tiles},
+    transpose::{self, Tiles},
 };
 
 #[cfg(not(all(target_arch = "x86_64", not(miri))))]
@@ -104,7 +105,7 @@ unsafe fn items<T: Copy>(
         unsafe { transpose::plane::<T, Native>(dst, src, outer, inner, stores) };
     } else {
         // SAFETY: the caller's obligations; the inner loop is dense at `dst`.
-        unsafe { strided::dense_plane::<T>(dst, src, outer, inner) };
+        unsafe { strided::dense_plane::<T, Native>(dst, src, outer, inner, stores) };
     }
 }
 

@@ -6,7 +6,8 @@
 //! Each operation converts its layouts to a loop nest ordered for memory access (`nest`) and may split it
 //! among threads (`parallel`). It then handles the two innermost loops (`copy`): contiguous
 //! runs are moved with `memcpy`, or as one larger item if they are short; if the two sides are dense along
-//! different loops, tiles are transposed (`transpose`); the rest is moved element by element (`strided`).
+//! different loops, tiles are transposed (`transpose`); the rest is moved element by element (`strided`). Large
+//! destinations are written past the cache (`streamed`).
 //! Casts copy blocks into contiguous buffers and cast them there (`cast`, `dense`). A fill is a
 //! copy from a single element.
 //!
@@ -21,6 +22,7 @@ pub(crate) mod nest;
 mod parallel;
 #[cfg(any(test, miri, not(target_arch = "x86_64")))]
 mod portable;
+mod streamed;
 mod strided;
 #[cfg(test)]
 mod tests;
@@ -32,7 +34,7 @@ mod x86;
 
 use orlop_core::{DType, Element, Layout, Scalar, dispatch};
 
-use self::{dense::Cast, nest::with_loops, transpose::Stores};
+use self::{dense::Cast, nest::with_loops, streamed::Stores};
 
 pub use self::nest::LoopDim;
 pub use self::parallel::pays;

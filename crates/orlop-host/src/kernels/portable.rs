@@ -2,11 +2,25 @@
 
 use core::mem::MaybeUninit;
 
-use super::transpose::{LINE, Tiles, VECTOR};
+use super::{
+    streamed::{LINE, Streams},
+    transpose::{Tiles, VECTOR},
+};
 
 /// Tiles without intrinsics, for any CPU.
 #[derive(Debug)]
 pub(super) struct Portable;
+
+impl Streams for Portable {
+    const STREAMS: bool = false;
+
+    unsafe fn line(dst: *mut u8, src: *const u8) {
+        // SAFETY: obligations 1 and 2.
+        unsafe { dst.copy_from_nonoverlapping(src, LINE) };
+    }
+
+    fn finish() {}
+}
 
 /// `N` contiguous items.
 type TileRow<T, const N: usize> = [MaybeUninit<T>; N];
@@ -36,8 +50,6 @@ unsafe fn portable_tile<T: Copy, const N: usize>(
 macro_rules! portable_tiles {
     ($($item:ty),+) => {$(
         impl Tiles<$item> for Portable {
-            const STREAMS: bool = false;
-
             #[inline]
             unsafe fn tile(dst: *mut u8, dst_pitch: usize, src: *const u8, src_pitch: usize) {
                 // SAFETY: the caller's obligations, for one vector of items.
@@ -57,8 +69,6 @@ macro_rules! portable_tiles {
             }
 
             fn prefetch(_: *const u8) {}
-
-            fn finish() {}
         }
     )+};
 }

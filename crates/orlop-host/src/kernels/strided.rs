@@ -11,6 +11,7 @@ use core::mem::MaybeUninit;
 use super::{
     moves::{Move, MoveItem, Unaligned},
     nest::{LoopDim, blocks},
+    streamed::{self, Stores, Streams},
 };
 
 /// Inner loops with fewer steps are swapped with a longer outer loop.
@@ -70,32 +71,56 @@ unsafe fn lines<M: Move>(m: M, dst: *mut u8, src: *const u8, outer: LoopDim, inn
 /// # Safety
 /// 1. and 2. as for [`plane`] with `MoveItem::<T>`.
 /// 3. `inner.dst` is the size of `T`.
-pub(super) unsafe fn dense_plane<T: Copy>(dst: *mut u8, src: *const u8, outer: LoopDim, inner: LoopDim) {
-    let Some(row) = row_for::<T>(inner.src) else {
+pub(super) unsafe fn dense_plane<T: Copy, K: Streams>(
+    dst: *mut u8,
+    src: *const u8,
+    outer: LoopDim,
+    inner: LoopDim,
+    stores: Stores,
+) {
+    let transposition = is_transposition(outer, inner);
+    let streams = K::STREAMS
+        && stores == Stores::Streaming
+        && inner.src != 0
+        && !transposition
+        && inner.size * size_of::<T>() >= streamed::MIN_ROW;
+    let row = match row_for::<T>(inner.src) {
+        Some(row) => row,
+        None if streams => step_by::<T>,
         // SAFETY: the caller's obligations.
-        return unsafe { plane(MoveItem::<T>::MOVE, dst, src, outer, inner) };
+        None => return unsafe { plane(MoveItem::<T>::MOVE, dst, src, outer, inner) },
     };
-    let inner_block = if is_transposition(outer, inner) { LONG_BLOCK } else { inner.size };
+    let inner_block = if transposition { LONG_BLOCK } else { inner.size };
     blocks((outer, outer.size), (inner, inner_block), dst, src, |dst, src, outer, inner| {
         for step in 0..outer.size {
             let dst = dst.wrapping_add(step * outer.dst).cast::<UninitItem<T>>();
+            let src = src.wrapping_add(step * outer.src);
             // SAFETY: by obligations 1 and 3 these `inner.size` items can be written, and by 2 nothing else
             // writes them meanwhile; the type needs no alignment and any bytes are valid.
             let dst = unsafe { core::slice::from_raw_parts_mut(dst, inner.size) };
-            // SAFETY: by obligation 1 this number of items can be read, at the distance that this row
-            // function expects.
-            unsafe { row(dst, src.wrapping_add(step * outer.src)) };
+            if streams {
+                // SAFETY: by obligation 1 this number of items can be read, initialised, at the distance that
+                // the row function expects.
+                unsafe { streamed::fill_row::<T, K>(row, dst, src, inner.src) };
+            } else {
+                // SAFETY: as above.
+                unsafe { row(dst, src, inner.src) };
+            }
         }
     });
+    if streams {
+        K::finish();
+    }
 }
 
 /// Memory for a `T` at any address.
 pub(super) type UninitItem<T> = Unaligned<MaybeUninit<T>>;
 
-/// Fills `dst` with items from `src`.
+/// Fills `dst` with items from `src`: `row(dst, src, stride)`.
 ///
-/// `dst.len()` items can be read there, at the distance in bytes that the function is made for.
-type RowKernel<T> = unsafe fn(dst: &mut [UninitItem<T>], src: *const u8);
+/// The obligation of its caller: `dst.len()` items can be read there, each `stride` bytes after the previous
+/// one; the function is that of [`row_for`] for `stride`, or [`step_by`].
+pub(super) type RowKernel<T> = unsafe fn(&mut [UninitItem<T>], *const u8, usize);
 
 /// Returns the function for rows of items `stride` bytes apart, if one is better than a loop of moves.
 fn row_for<T: Copy>(stride: usize) -> Option<RowKernel<T>> {
@@ -129,7 +154,7 @@ fn stepping<T: Copy, const STEP: usize>() -> Option<RowKernel<T>> {
 ///
 /// # Safety
 /// A `T` can be read at `src`.
-unsafe fn repeat<T: Copy>(dst: &mut [UninitItem<T>], src: *const u8) {
+unsafe fn repeat<T: Copy>(dst: &mut [UninitItem<T>], src: *const u8, _: usize) {
     // SAFETY: the caller's obligation.
     let item = unsafe { src.cast::<UninitItem<T>>().read() };
     dst.fill(item);
@@ -140,10 +165,21 @@ unsafe fn repeat<T: Copy>(dst: &mut [UninitItem<T>], src: *const u8) {
 /// # Safety
 /// `dst.len()` items can be read, each `STEP` items after the previous one.
 #[inline(always)]
-pub(super) unsafe fn gather<T: Copy, const STEP: usize>(dst: &mut [UninitItem<T>], src: *const u8) {
+pub(super) unsafe fn gather<T: Copy, const STEP: usize>(dst: &mut [UninitItem<T>], src: *const u8, _: usize) {
     let src = src.cast::<UninitItem<T>>();
     for (index, slot) in dst.iter_mut().enumerate() {
         // SAFETY: this item can be read (the caller's obligation).
         *slot = unsafe { src.wrapping_add(index * STEP).read() };
+    }
+}
+
+/// A [`RowKernel`] for any stride.
+///
+/// # Safety
+/// `dst.len()` items can be read, each `stride` bytes after the previous one.
+unsafe fn step_by<T: Copy>(dst: &mut [UninitItem<T>], src: *const u8, stride: usize) {
+    for (index, slot) in dst.iter_mut().enumerate() {
+        // SAFETY: this item can be read (the caller's obligation).
+        *slot = unsafe { src.wrapping_add(index * stride).cast::<UninitItem<T>>().read() };
     }
 }

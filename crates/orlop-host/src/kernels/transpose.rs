@@ -12,13 +12,15 @@
 //! number to the bottom of the column number; after as many times as there are bits, rows and columns have
 //! been exchanged).
 
-use super::{moves::MoveItem, nest::LoopDim, strided};
+use super::{
+    moves::MoveItem,
+    nest::LoopDim,
+    streamed::{LINE, Stores, Streams},
+    strided,
+};
 
 /// The bytes of a vector.
 pub(super) const VECTOR: usize = 16;
-
-/// The bytes of a cache line.
-pub(super) const LINE: usize = 64;
 
 /// The bytes that a band advances along the source's rows before the next band, with non-temporal stores: a
 /// page.
@@ -26,36 +28,11 @@ const STREAMED_STRIDE: usize = 4096;
 
 /// The same where the destination's lines must stay in the cache until the next band, in bytes and in
 /// columns. With strides of a power of two, no more lines fit.
-/// strides of a power of two no more lines than these find room.
 const CACHED_STRIDE: usize = 1024;
 const CACHED_COLUMNS: usize = 256;
 
-/// The kind of stores to the destination.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Stores {
-    /// Ordinary stores: the output is likely to be read soon.
-    Cached,
-    /// Non-temporal stores: the destination is larger than the cache, and its lines need not be read before
-    /// they are overwritten.
-    Streaming,
-}
-
-impl Stores {
-    /// The size of a destination from which stores are non-temporal. Below it, some of the output may still
-    /// be in the cache when it is read.
-    const STREAMED_BYTES: usize = 16 << 20;
-
-    /// Selects the stores for a destination of `bytes` bytes.
-    pub(super) const fn for_bytes(bytes: usize) -> Self {
-        if bytes >= Self::STREAMED_BYTES { Self::Streaming } else { Self::Cached }
-    }
-}
-
 /// Transposition of tiles with items of type `T`.
-pub(super) trait Tiles<T> {
-    /// Whether [`line_tile`](Self::line_tile) uses non-temporal stores.
-    const STREAMS: bool;
-
+pub(super) trait Tiles<T>: Streams {
     /// Transposes a tile with as many rows and columns as a vector has items. Rows are `src_pitch` bytes
     /// apart at `src`, columns `dst_pitch` bytes at `dst`.
     ///
@@ -64,7 +41,8 @@ pub(super) trait Tiles<T> {
     /// 2. The columns can be written: a vector's bytes at each; they do not overlap the rows.
     unsafe fn tile(dst: *mut u8, dst_pitch: usize, src: *const u8, src_pitch: usize);
 
-    /// Transposes as many rows as a cache line has items, and as many columns as a vector has items.
+    /// Transposes as many rows as a cache line has items, and as many columns as a vector has items, with
+    /// non-temporal stores where there are some.
     ///
     /// # Safety
     /// 1. As for [`tile`](Self::tile), with more rows.
@@ -74,9 +52,6 @@ pub(super) trait Tiles<T> {
 
     /// Prefetches the cache line at any address for a write.
     fn prefetch(line: *const u8);
-
-    /// Orders non-temporal stores before later stores.
-    fn finish();
 }
 
 /// Copies a plane in which the source is dense along `outer` and the destination along `inner`.

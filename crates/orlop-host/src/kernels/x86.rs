@@ -9,8 +9,9 @@ use core::arch::x86_64::{
 
 use super::{
     moves::Bytes16,
+    streamed::{LINE, Streams},
     strided::{self, UninitItem},
-    transpose::{LINE, Tiles, VECTOR},
+    transpose::{Tiles, VECTOR},
     via_f32,
 };
 
@@ -72,11 +73,31 @@ impl Interleave for Bytes16 {
     }
 }
 
+impl Streams for Sse2 {
+    const STREAMS: bool = true;
+
+    #[inline]
+    unsafe fn line(dst: *mut u8, src: *const u8) {
+        for from in (0..LINE).step_by(VECTOR) {
+            // SAFETY: obligation 1: a quarter of the line.
+            let part = unsafe { _mm_loadu_si128(src.wrapping_add(from).cast()) };
+            // SAFETY: obligation 2, which has the alignment.
+            unsafe { _mm_stream_si128(dst.wrapping_add(from).cast(), part) };
+        }
+    }
+
+    #[inline]
+    fn finish() {
+        // Non-temporal stores are not ordered by later stores; this fence orders them before the caller's
+        // next release.
+        // SAFETY: SSE is part of the target.
+        unsafe { _mm_sfence() };
+    }
+}
+
 macro_rules! tiles {
     ($($item:ty),+) => {$(
         impl Tiles<$item> for Sse2 {
-            const STREAMS: bool = true;
-
             #[inline]
             unsafe fn tile(dst: *mut u8, dst_pitch: usize, src: *const u8, src_pitch: usize) {
                 const SIDE: usize = VECTOR / size_of::<$item>();
@@ -109,14 +130,6 @@ macro_rules! tiles {
                 // SAFETY: a hint that accepts any address.
                 unsafe { _mm_prefetch::<_MM_HINT_T0>(line.cast()) };
             }
-
-            #[inline]
-            fn finish() {
-                // Non-temporal stores are not ordered by later stores; this fence orders them before the
-                // caller's next release.
-                // SAFETY: SSE is part of the target.
-                unsafe { _mm_sfence() };
-            }
         }
     )+};
 }
@@ -129,9 +142,13 @@ tiles!(u8, u16, u32, u64, Bytes16);
 /// 1. As for [`strided::gather`].
 /// 2. The CPU has AVX2.
 #[target_feature(enable = "avx2")]
-pub(super) unsafe fn gather<T: Copy, const STEP: usize>(dst: &mut [UninitItem<T>], src: *const u8) {
+pub(super) unsafe fn gather<T: Copy, const STEP: usize>(
+    dst: &mut [UninitItem<T>],
+    src: *const u8,
+    stride: usize,
+) {
     // SAFETY: obligation 1.
-    unsafe { strided::gather::<T, STEP>(dst, src) };
+    unsafe { strided::gather::<T, STEP>(dst, src, stride) };
 }
 
 /// The elements of an `f32` vector.

@@ -1,13 +1,15 @@
 //! Events: what the index announces.
 
+use super::{PrefixIndex, ROOT};
 use crate::blocks::Blocks;
+use crate::event_log::EventLog;
 use crate::{BlockKey, GroupKind, KvEvent, KvGeometry, KvTier, RemovalReason};
 use std::collections::HashMap;
 
 /// The events that were not taken yet, and the blocks that were announced.
 #[derive(Debug)]
 pub(super) struct Announcer {
-    pub(super) events: Vec<KvEvent>,
+    log: EventLog<KvEvent>,
     /// The names of cached blocks, by group and block.
     known: HashMap<(usize, u32), BlockKey>,
     /// Tokens of a match unit.
@@ -21,12 +23,17 @@ pub(super) struct Announcer {
 }
 
 impl Announcer {
-    pub(super) fn new(geometry: &KvGeometry, unit: u32, shard: u32) -> Self {
+    pub(super) fn new(geometry: &KvGeometry, unit: u32, shard: u32, limit: usize) -> Self {
         let bytes = |group| geometry.page_bytes(group) * u64::from(geometry.parts(group));
         let sizes = geometry.groups().iter().enumerate();
         let sizes = sizes.map(|(group, spec)| (spec.span(), bytes(group))).collect();
         let is_state = geometry.groups().iter().map(|spec| spec.kind == GroupKind::State).collect();
-        Self { events: Vec::new(), known: HashMap::new(), unit, shard, is_state, sizes }
+        Self { log: EventLog::new(limit), known: HashMap::new(), unit, shard, is_state, sizes }
+    }
+
+    pub(super) fn push(&mut self, event: KvEvent) {
+        let weight = event.weight();
+        self.log.push(event, weight);
     }
 
     /// Announces a block of a prefix that is cached, unless it has been announced with at least its tokens.
@@ -41,10 +48,10 @@ impl Announcer {
         if let Some(key) = former {
             // The block was partial, and has more tokens under another name.
             let reason = RemovalReason::Extended;
-            self.events.push(KvEvent::BlockRemoved { tier, key, block_tokens, bytes, reason });
+            self.push(KvEvent::BlockRemoved { tier, key, block_tokens, bytes, reason });
         }
         self.known.insert((group, block), key);
-        self.events.push(KvEvent::BlockStored { tier, key, block_tokens, bytes });
+        self.push(KvEvent::BlockStored { tier, key, block_tokens, bytes });
     }
 
     fn key(&self, hashes: &[u128], group: usize, index: u32) -> BlockKey {
@@ -69,6 +76,51 @@ impl Announcer {
         let Some(key) = self.known.remove(&(group, block)) else { return };
         let (block_tokens, bytes) = self.sizes[group];
         let tier = KvTier::Device;
-        self.events.push(KvEvent::BlockRemoved { tier, key, block_tokens, bytes, reason });
+        self.push(KvEvent::BlockRemoved { tier, key, block_tokens, bytes, reason });
+    }
+}
+
+impl PrefixIndex {
+    /// Records events from here on, at most `limit` at a time.
+    pub(crate) fn record_events(&mut self, geometry: &KvGeometry, shard: u32, limit: usize) {
+        self.events = Some(Box::new(Announcer::new(geometry, self.unit, shard, limit)));
+    }
+
+    /// Takes the events so far; `None` if they are not recorded.
+    ///
+    /// # Errors
+    /// The number of events that were dropped, if these are not all.
+    pub(crate) fn take_events(&mut self) -> Option<Result<Vec<KvEvent>, u64>> {
+        self.events.as_mut().map(|announcer| announcer.log.take())
+    }
+
+    /// Drops the events, so that the next take reports a loss.
+    pub(crate) fn forget_events(&mut self) {
+        if let Some(announcer) = &mut self.events {
+            announcer.log.forget();
+        }
+    }
+
+    /// Announces everything that the index has.
+    pub(crate) fn announce_all(&self, events: &mut Vec<KvEvent>) {
+        let Some(announcer) = &self.events else { return };
+        let mut ids: Vec<u32> = self.heads.values().copied().collect();
+        // A node begins where its parent ends: parents come first.
+        ids.sort_unstable_by_key(|&id| self.nodes[id as usize].start);
+        for &id in &ids {
+            let node = &self.nodes[id as usize];
+            let parent = (node.parent != ROOT).then(|| self.nodes[node.parent as usize].hashes.last());
+            let parent = parent.flatten().copied();
+            events.push(KvEvent::UnitsStored { parent, hashes: node.hashes.as_slice().into() });
+            if self.has_tails {
+                let ends = node.boundaries.iter().map(|&id| self.boundaries[id as usize].end);
+                let hashes = ends.filter_map(|end| self.hash_before(id, end));
+                events.extend(hashes.map(|hash| KvEvent::BoundaryStored { hash }));
+            }
+        }
+        events.extend(announcer.known.iter().map(|(&(group, _), &key)| {
+            let (block_tokens, bytes) = announcer.sizes[group];
+            KvEvent::BlockStored { tier: KvTier::Device, key, block_tokens, bytes }
+        }));
     }
 }

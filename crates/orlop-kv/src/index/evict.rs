@@ -185,8 +185,8 @@ impl PrefixIndex {
         let Boundary { node, end, .. } = self.boundaries[id as usize];
         if self.has_tails {
             let hash = self.hash_before(node, end);
-            if let (Some(events), Some(hash)) = (&mut self.events, hash) {
-                events.events.push(KvEvent::BoundaryRemoved { hash, reason: self.removal });
+            if let (Some(announcer), Some(hash)) = (&mut self.events, hash) {
+                announcer.push(KvEvent::BoundaryRemoved { hash, reason: self.removal });
             }
         }
         let boundary = &mut self.boundaries[id as usize];
@@ -257,7 +257,7 @@ impl PrefixIndex {
             }
         }
         if let (Some(announcer), Some(hashes)) = (&mut self.events, removed) {
-            announcer.events.push(KvEvent::UnitsRemoved { hashes, reason: self.removal });
+            announcer.push(KvEvent::UnitsRemoved { hashes, reason: self.removal });
         }
     }
 }

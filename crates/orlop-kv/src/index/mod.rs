@@ -32,10 +32,10 @@ pub(crate) use self::rank::Rank;
 pub(crate) use self::recent::RecentHashes;
 use self::shares::Shares;
 
+use crate::RemovalReason;
 use crate::blocks::Blocks;
 use crate::chain::Prefix;
 use crate::pages::NULL;
-use crate::{KvEvent, KvGeometry, RemovalReason};
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
 use std::hash::BuildHasherDefault;
@@ -135,21 +135,6 @@ impl PrefixIndex {
             removal: RemovalReason::Evicted,
             events: None,
         }
-    }
-
-    /// Records events, or does not.
-    pub(crate) fn record_events(&mut self, is_on: bool, geometry: &KvGeometry, shard: u32) {
-        self.events = is_on.then(|| Box::new(Announcer::new(geometry, self.unit, shard)));
-    }
-
-    /// Returns `true` if events are recorded.
-    pub(crate) fn records_events(&self) -> bool {
-        self.events.is_some()
-    }
-
-    /// Takes the events so far; `None` if they are not recorded.
-    pub(crate) fn take_events(&mut self) -> Option<Vec<KvEvent>> {
-        self.events.as_mut().map(|announcer| std::mem::take(&mut announcer.events))
     }
 
     /// Returns the deepest node on the path of a prefix, and the number of units on it. The path ends where

@@ -117,7 +117,7 @@ impl PrefixIndex {
         }
         if let Some(announcer) = &mut self.events {
             let parent = (from > 0).then(|| hashes[from as usize - 1]);
-            announcer.events.push(KvEvent::UnitsStored { parent, hashes: hashes[from as usize..].into() });
+            announcer.push(KvEvent::UnitsStored { parent, hashes: hashes[from as usize..].into() });
             for run in &self.runs {
                 for index in from * unit / run.span..(end * unit).div_ceil(run.span) {
                     announcer.stored(hashes, run.group, index, block_at(run.group, index));
@@ -243,8 +243,8 @@ impl PrefixIndex {
         }
         if self.has_tails {
             let hash = self.hash_before(node, end);
-            if let (Some(events), Some(hash)) = (&mut self.events, hash) {
-                events.events.push(KvEvent::BoundaryStored { hash });
+            if let (Some(announcer), Some(hash)) = (&mut self.events, hash) {
+                announcer.push(KvEvent::BoundaryStored { hash });
             }
         }
     }

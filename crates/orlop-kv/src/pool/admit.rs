@@ -85,7 +85,11 @@ impl KvPool {
             found
         };
         let (hit, miss) = (found.hit * unit, self.miss_cause(request, &found, slot));
-        self.counters.admitted(request.prompt.len() as u64, u64::from(hit), miss);
+        let tokens = request.prompt.len() as u64;
+        match request.resumed {
+            true => self.counters.resumed(tokens, hit.into()),
+            false => self.counters.admitted(tokens, hit.into(), miss),
+        }
         Ok(Admission { sequence: self.handle(slot), hit, miss })
     }
 

@@ -1,6 +1,6 @@
 //! Appending tokens: blocks for all groups or for none.
 
-use super::sequence::{SealedState, owner};
+use super::sequence::{PendingLoad, SealedState, owner};
 use super::step::StepEntry;
 use super::{FreshPage, KvPool, PageCopy, Sequence};
 use crate::blocks::TenantUse;
@@ -9,7 +9,7 @@ use crate::pages::NULL;
 use crate::{KvError, Result};
 
 /// The maximum length of a sequence.
-const MAX_TOKENS: u32 = u32::MAX / 2 - 1;
+pub(super) const MAX_TOKENS: u32 = u32::MAX / 2 - 1;
 
 /// A block that an append needs.
 #[derive(Debug, Clone, Copy)]
@@ -38,7 +38,9 @@ impl KvPool {
         let state = self.state_mut(slot);
         match state.len.checked_add(tokens) {
             // Inside of blocks that are there, and no state to save.
-            Some(end) if end <= state.room && state.loads == 0 && !has_states => state.len = end,
+            Some(end) if end <= state.room && state.load != PendingLoad::Whole && !has_states => {
+                state.len = end
+            }
             _ => self.append_to(slot, tokens, true)?,
         }
         self.schedule(slot);
@@ -56,6 +58,7 @@ impl KvPool {
         if self.has_states() {
             self.check_not_in_open_step(slot)?;
         }
+        self.check_no_load(slot)?;
         self.seal(slot);
         let appended = self.append_to(slot, drafts.saturating_add(1), false);
         if appended.is_err() {
@@ -110,6 +113,15 @@ impl KvPool {
         if self.state(slot).last_step == step { Err(KvError::InOpenStep { step: step.0 }) } else { Ok(()) }
     }
 
+    /// Refuses what a pending load excludes.
+    pub(super) fn check_no_load(&self, slot: u32) -> Result<()> {
+        let state = self.state(slot);
+        match state.load {
+            PendingLoad::None => Ok(()),
+            _ => Err(KvError::BeyondEnd { position: state.len, end: state.settled }),
+        }
+    }
+
     /// Puts the sequence into the open step, with its present length.
     #[inline]
     fn schedule(&mut self, slot: u32) {
@@ -129,7 +141,7 @@ impl KvPool {
         self.check_awake()?;
         let state = self.state(slot);
         let len = state.len;
-        if state.loads > 0 {
+        if state.load == PendingLoad::Whole {
             return Err(KvError::BeyondEnd { position: len, end: state.settled });
         }
         let out_of_range = KvError::OutOfRange { what: "the tokens of a sequence" };
@@ -190,7 +202,7 @@ impl KvPool {
     }
 
     /// Lists the blocks that are missing for tokens up to `end`.
-    fn plan_growth(&self, slot: u32, end: u32, new_blocks: &mut Vec<NewBlock>) {
+    pub(super) fn plan_growth(&self, slot: u32, end: u32, new_blocks: &mut Vec<NewBlock>) {
         let state = self.state(slot);
         for (group, spec) in self.geometry.groups().iter().enumerate() {
             if self.geometry.parts(group) == 0 || spec.kind == GroupKind::Cross {

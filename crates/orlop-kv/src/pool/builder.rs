@@ -20,6 +20,9 @@ use std::sync::Arc;
 /// The maximum number of large pages: their metadata takes more than 2 GiB.
 const MAX_LARGE_PAGES: u32 = 1 << 26;
 
+/// The default of the events that can wait to be taken: about 25 MB.
+const EVENT_LIMIT: usize = 1 << 18;
+
 /// When fresh blocks can be hit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
@@ -71,6 +74,8 @@ pub(super) struct Settings {
     pub(super) shard: u32,
     /// Whether prefixes can be reused at all.
     pub(super) reuses: bool,
+    /// How many events can wait to be taken; `None` if they are not recorded.
+    pub(super) event_limit: Option<usize>,
 }
 
 /// The construction of a [`KvPool`].
@@ -82,6 +87,7 @@ pub struct KvPoolBuilder {
     segment: Option<u32>,
     keys: KeySettings,
     events: bool,
+    event_limit: usize,
     settings: Settings,
 }
 
@@ -102,8 +108,9 @@ impl KvPoolBuilder {
             lag: 1,
             shard: 0,
             reuses: true,
+            event_limit: None,
         };
-        Self { geometry, bytes: 0, segment: None, keys, events: false, settings }
+        Self { geometry, bytes: 0, segment: None, keys, events: false, event_limit: EVENT_LIMIT, settings }
     }
 
     /// Sets the budget in bytes. What does not fill a large page is left out.
@@ -187,9 +194,17 @@ impl KvPoolBuilder {
         self
     }
 
-    /// Records events.
+    /// Records events, for [`KvPool::take_events`].
     pub fn events(mut self, is_on: bool) -> Self {
         self.events = is_on;
+        self
+    }
+
+    /// Sets how many events can wait to be taken; 262,144 by default. An event with several hashes counts
+    /// once for each. Beyond, all are dropped, and the next take is a [reset](crate::KvEvent::Reset). Events
+    /// of tiers have the same limit for themselves.
+    pub fn event_limit(mut self, events: usize) -> Self {
+        self.event_limit = events;
         self
     }
 
@@ -272,7 +287,10 @@ impl KvPoolBuilder {
         let mut blocks = Blocks::new(&self.geometry, count);
         blocks.tenants.push(TenantUse::UNLIMITED);
         let mut index = PrefixIndex::new(unit, runs, !tail_groups.is_empty());
-        index.record_events(self.events, &self.geometry, self.settings.shard);
+        self.settings.event_limit = self.events.then_some(self.event_limit);
+        if let Some(limit) = self.settings.event_limit {
+            index.record_events(&self.geometry, self.settings.shard, limit);
+        }
         Ok(KvPool {
             geometry: Arc::new(self.geometry),
             settings: self.settings,

@@ -8,7 +8,9 @@ mod admit;
 mod append;
 mod builder;
 mod capacity;
+mod events;
 mod export;
+mod layers;
 mod lengths;
 mod miss;
 mod prefix;
@@ -27,6 +29,7 @@ mod tiers;
 
 pub use self::builder::{CheckpointPolicy, KvPoolBuilder, Visibility};
 pub use self::capacity::LengthMix;
+pub use self::layers::KvLayer;
 pub use self::prefix::{HashedRequest, PrefixHasher, PrefixPin};
 pub use self::request::{Admission, AdmissionRequest, AdmissionVerdict};
 pub use self::rewind::Truncation;
@@ -48,7 +51,7 @@ use crate::geometry::{GroupKind, KvGeometry};
 use crate::index::{PrefixIndex, RecentHashes, Tail};
 use crate::memory::PoolMemory;
 use crate::tier::KvTiers;
-use crate::{KvError, KvEvent, Result};
+use crate::{KvError, Result};
 use orlop_alloc::Block;
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -132,14 +135,6 @@ impl KvPool {
         self.now = self.now.max(now);
         self.index.expire(self.now, 1 + crate::DEFAULT_PRIORITY);
         self.expire_tickets();
-    }
-
-    /// Takes the events since the last call. Empty unless [`KvPoolBuilder::events`] is on.
-    pub fn take_events(&mut self) -> Vec<KvEvent> {
-        let Some(mut events) = self.index.take_events() else { return Vec::new() };
-        self.name_demotions(&mut events);
-        self.take_tier_events(&mut events);
-        events
     }
 
     /// Forgets every cached prefix. Sequences keep their blocks.

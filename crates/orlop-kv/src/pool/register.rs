@@ -1,7 +1,7 @@
 //! Feeding the index: which boundaries a sequence leaves, and with which blocks.
 
 use super::KvPool;
-use super::sequence::{SealedState, owner};
+use super::sequence::{PendingLoad, SealedState, owner};
 use crate::geometry::GroupKind;
 use crate::index::{Rank, Tail};
 use crate::pages::NULL;
@@ -49,7 +49,7 @@ impl KvPool {
 
     /// Registers what the sequence has up to `end` tokens, as far as their ids are known.
     pub(super) fn register_up_to(&mut self, slot: u32, end: u32) {
-        if !self.settings.reuses || self.state(slot).loads > 0 {
+        if !self.settings.reuses || self.state(slot).load != PendingLoad::None {
             return;
         }
         let unit = self.settings.keys.unit;

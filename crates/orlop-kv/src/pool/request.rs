@@ -30,6 +30,10 @@ pub struct AdmissionRequest<'a> {
     pub lifetime: Option<u64>,
     /// Whether a cached prefix may be reused.
     pub reuse: bool,
+    /// Whether the request was admitted before, and preempted since. The tokens that it gets back are not
+    /// counted as reuse, nor those that are computed again as misses: see
+    /// [`KvStats::resumed_tokens`](crate::KvStats).
+    pub resumed: bool,
 }
 
 impl<'a> AdmissionRequest<'a> {
@@ -47,6 +51,7 @@ impl<'a> AdmissionRequest<'a> {
             priority: DEFAULT_PRIORITY,
             lifetime: None,
             reuse: true,
+            resumed: false,
         }
     }
 }

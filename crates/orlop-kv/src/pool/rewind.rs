@@ -8,6 +8,7 @@ use crate::geometry::GroupKind;
 use crate::index::PrefixMatch;
 use crate::pages::NULL;
 use crate::{KvError, Result};
+use std::ops::Range;
 
 /// What [`KvPool::truncate`] did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,9 +37,7 @@ impl KvPool {
         if len > state.len {
             return Err(KvError::BeyondEnd { position: len, end: state.len });
         }
-        if state.loads > 0 {
-            return Err(KvError::BeyondEnd { position: len, end: state.settled });
-        }
+        self.check_no_load(slot)?;
         if len == state.len {
             self.shorten(slot, len);
             self.forget_tokens(slot, len);
@@ -186,9 +185,16 @@ impl KvPool {
         Some(())
     }
 
-    /// Takes back the pages of a load that failed. The tokens are still to be computed: their ids stay known.
-    pub(super) fn take_back_load(&mut self, slot: u32, len: u32) {
-        self.cut(slot, len);
+    /// Takes back a load that failed, and what steps computed behind it. The tokens of the prompt and of the
+    /// load are still to be computed: their ids stay known. Those that were sampled since are wrong.
+    pub(super) fn take_back_load(&mut self, slot: u32, tokens: Range<u32>) {
+        self.cut(slot, tokens.start);
+        let state = self.state_mut(slot);
+        state.settled_beside_load = 0;
+        let right = tokens.end.max(state.lengths.prompt);
+        if state.chain.known() > right {
+            state.chain.truncate(right);
+        }
     }
 
     /// Starts a sequence with the same tokens. Blocks are shared; a partial block is copied when the fork
@@ -202,12 +208,7 @@ impl KvPool {
         self.check_awake()?;
         let parent = self.slot(sequence)?;
         self.check_not_in_open_step(parent)?;
-        if self.state(parent).loads > 0 {
-            return Err(KvError::BeyondEnd {
-                position: self.state(parent).len,
-                end: self.state(parent).settled,
-            });
-        }
+        self.check_no_load(parent)?;
         let state = self.state(parent);
         let (len, tenant) = (state.len, state.tenant);
         let lengths = RequestLengths { limit: max_tokens.max(len), ..state.lengths };

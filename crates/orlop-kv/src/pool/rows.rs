@@ -2,7 +2,7 @@
 //! engines whose kernels do not read the pages themselves. Nothing here allocates.
 
 use super::sequence::{SealedState, owner};
-use super::{KvPool, Sequence};
+use super::{KvLayer, KvPool, Sequence};
 use crate::geometry::{ArenaView, GroupKind};
 use crate::pages::NULL;
 use crate::tier::DeviceTransfer;
@@ -79,7 +79,8 @@ impl KvPool {
     /// Copies entries to the first bytes of `host`, one after the other. They are there when this returns.
     ///
     /// # Errors
-    /// If an entry has no block or its load is not complete, or `host` is too short: it is then unchanged.
+    /// If an entry has no block or its layer is still to be loaded, or `host` is too short: it is then
+    /// unchanged.
     /// And those of the device.
     pub fn read_rows(
         &self,
@@ -102,7 +103,8 @@ impl KvPool {
         let RowRange { group, layer, arena, ref rows } = *range;
         let no_arena = KvError::NoSuchPart { group, what: "such arena" };
         let view = self.geometry.arena(group, layer, arena).ok_or(no_arena)?;
-        let (entries, end) = (self.geometry.groups()[group].block_entries(), self.rows(slot, group));
+        let (entries, end) =
+            (self.geometry.groups()[group].block_entries(), self.rows(slot, KvLayer { group, layer }));
         if rows.start > rows.end || rows.end > end {
             return Err(KvError::BeyondEnd { position: rows.end, end });
         }
@@ -148,15 +150,17 @@ impl KvPool {
         Ok(())
     }
 
-    /// Returns the number of entries that a group has for a sequence, but those of a pending load.
-    fn rows(&self, slot: u32, group: usize) -> u32 {
+    /// Returns the number of entries that a layer has for a sequence. If it is still to be loaded, these are
+    /// the entries before the load.
+    fn rows(&self, slot: u32, layer: KvLayer) -> u32 {
+        let group = layer.group;
         let spec = &self.geometry.groups()[group];
         let state = self.state(slot);
         match spec.kind {
             GroupKind::State => u32::from(!state.tables[group].blocks.is_empty()),
             GroupKind::Cross => state.lengths.encoder_tokens.div_ceil(spec.context_shards),
             _ => {
-                let tokens = if state.loads > 0 { state.settled } else { state.len };
+                let tokens = if self.is_layer_there(slot, layer) { state.len } else { state.settled };
                 tokens.div_ceil(spec.context_shards) / spec.entry_tokens()
             }
         }

@@ -52,6 +52,17 @@ pub(super) struct SealedState {
     pub(super) block: u32,
 }
 
+/// A load whose ticket is open.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) enum PendingLoad {
+    #[default]
+    None,
+    /// Nothing uses the sequence before all of it is there.
+    Whole,
+    /// Steps use each layer as soon as it is there.
+    ByLayer,
+}
+
 /// What the pool knows of a sequence. An append inside a block touches the first cache line only.
 #[derive(Debug, Default)]
 #[repr(C, align(64))]
@@ -66,8 +77,7 @@ pub(super) struct SequenceState {
     pub(super) len: u32,
     /// Up to this length, appending needs no block.
     pub(super) room: u32,
-    /// Tickets for loads into this sequence.
-    pub(super) loads: u32,
+    pub(super) load: PendingLoad,
     pub(super) settled: u32,
     /// The position up to which boundaries have been registered or left out.
     pub(super) registered: u32,
@@ -89,6 +99,8 @@ pub(super) struct SequenceState {
     /// The hit after which it was pledged the steps of its prompt, until these have settled.
     pub(super) prompt_pledge: Option<u32>,
     pub(super) lifetime: Option<u64>,
+    /// The length after the last step that has settled beside a load by layers.
+    pub(super) settled_beside_load: u32,
     /// Units of the prefix that it pins, if it is the user's pin.
     pub(super) pinned: u32,
 }

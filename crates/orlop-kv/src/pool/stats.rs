@@ -48,11 +48,18 @@ pub(super) struct Counters {
     hits: u64,
     requests: u64,
     misses: [u64; MissCause::ALL.len()],
+    resumed_tokens: u64,
+    resumed_hits: u64,
     pub(super) late_completions: u64,
     pub(super) expired_leases: u64,
 }
 
 impl Counters {
+    pub(super) fn resumed(&mut self, tokens: u64, hit: u64) {
+        self.resumed_tokens += tokens;
+        self.resumed_hits += hit;
+    }
+
     pub(super) fn admitted(&mut self, tokens: u64, hit: u64, miss: Option<MissCause>) {
         self.requests += 1;
         self.queries += tokens;
@@ -79,12 +86,16 @@ pub struct KvStats {
     pub in_flight_bytes: u64,
     /// Bytes of large pages that are not empty: what the pool holds.
     pub held_bytes: u64,
-    /// Requests admitted.
+    /// Requests admitted, each once.
     pub requests: u64,
     /// Tokens of admitted prompts.
     pub query_tokens: u64,
     /// Tokens of admitted prompts that were reused.
     pub hit_tokens: u64,
+    /// Tokens of requests that were admitted again after a preemption.
+    pub resumed_tokens: u64,
+    /// Of these, tokens that need not be computed again.
+    pub resumed_hit_tokens: u64,
     /// Boundaries evicted.
     pub evictions: u64,
     /// Tickets that were completed after their lease.
@@ -126,6 +137,8 @@ impl KvPool {
             requests: self.counters.requests,
             query_tokens: self.counters.queries,
             hit_tokens: self.counters.hits,
+            resumed_tokens: self.counters.resumed_tokens,
+            resumed_hit_tokens: self.counters.resumed_hits,
             evictions: self.index.evicted_boundaries,
             late_completions: self.counters.late_completions,
             expired_leases: self.counters.expired_leases,

@@ -5,7 +5,7 @@
 //! has settled.
 
 use super::KvPool;
-use super::sequence::owner;
+use super::sequence::{PendingLoad, owner};
 use crate::geometry::GroupKind;
 use crate::pages::NULL;
 use crate::{KvError, Result, Visibility};
@@ -163,6 +163,11 @@ impl KvPool {
 
     pub(super) fn settle_sequence(&mut self, slot: u32, len: u32) {
         let state = self.state_mut(slot);
+        if state.load == PendingLoad::ByLayer {
+            // What follows the loaded tokens settles with them.
+            state.settled_beside_load = state.settled_beside_load.max(len.min(state.len));
+            return;
+        }
         state.settled = state.settled.max(len.min(state.len));
         let settled = state.settled;
         self.register_up_to(slot, settled);

@@ -4,10 +4,13 @@
 //! gets its pages like an append, so none that a step in flight may still access. A store reads tokens that
 //! have settled, which the type of the call cannot get around: it takes no others.
 
-use super::{KvPool, Sequence, StepId};
+use super::layers::LayerProgress;
+use super::sequence::PendingLoad;
+use super::{KvLayer, KvPool, Sequence, StepId};
 use crate::geometry::GroupKind;
 use crate::pages::NULL;
 use crate::{KvError, Result};
+use std::ops::Range;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -29,14 +32,26 @@ pub struct StorePage {
 }
 
 #[derive(Debug)]
-struct Ticket {
+pub(super) struct Ticket {
     id: TicketId,
     /// Blocks: the group, the block, and its first token.
-    blocks: Vec<(usize, u32, u32)>,
+    pub(super) blocks: Vec<(usize, u32, u32)>,
+    /// The tokens that are transferred.
+    pub(super) tokens: Range<u32>,
     /// When the lease ends, in the caller's milliseconds.
     lease: u64,
-    /// The sequence that is loaded: slot, generation, and its length before.
-    load: Option<(u32, u32, u32)>,
+    /// The sequence that is loaded: slot and generation.
+    pub(super) load: Option<(u32, u32)>,
+    /// The layers that were transferred, if they are one by one.
+    pub(super) layers: Option<LayerProgress>,
+}
+
+impl Ticket {
+    pub(super) fn new(blocks: Vec<(usize, u32, u32)>, tokens: Range<u32>, lease: u64) -> Self {
+        // Relaxed: only that no number comes twice matters.
+        let id = TicketId(ISSUED.fetch_add(1, Relaxed));
+        Self { id, blocks, tokens, lease, load: None, layers: None }
+    }
 }
 
 /// The tickets of all pools so far: another pool's is not taken for one of this pool's.
@@ -48,16 +63,24 @@ pub(super) struct Tickets {
 }
 
 impl Tickets {
-    fn issue(
-        &mut self,
-        blocks: Vec<(usize, u32, u32)>,
-        lease: u64,
-        load: Option<(u32, u32, u32)>,
-    ) -> TicketId {
-        // Relaxed: only that no number comes twice matters.
-        let id = TicketId(ISSUED.fetch_add(1, Relaxed));
-        self.open.push(Ticket { id, blocks, lease, load });
+    pub(super) fn issue(&mut self, ticket: Ticket) -> TicketId {
+        let id = ticket.id;
+        self.open.push(ticket);
         id
+    }
+
+    /// Returns an open ticket.
+    pub(super) fn get(&self, id: TicketId) -> Option<&Ticket> {
+        self.open.iter().find(|ticket| ticket.id == id)
+    }
+
+    pub(super) fn get_mut(&mut self, id: TicketId) -> Option<&mut Ticket> {
+        self.open.iter_mut().find(|ticket| ticket.id == id)
+    }
+
+    /// Returns the ticket of a sequence's load.
+    pub(super) fn load_of(&self, slot: u32, generation: u32) -> Option<&Ticket> {
+        self.open.iter().find(|ticket| ticket.load == Some((slot, generation)))
     }
 
     pub(super) fn is_any_open(&self) -> bool {
@@ -88,14 +111,29 @@ impl KvPool {
     ) -> Result<(TicketId, Vec<StorePage>)> {
         self.collect_drops();
         let slot = self.slot(sequence)?;
+        self.start_load(slot, tokens, lease, PendingLoad::Whole)
+    }
+
+    /// Starts a load of a kind. A load by layers does not begin in a block that would be copied first.
+    pub(super) fn start_load(
+        &mut self,
+        slot: u32,
+        tokens: u32,
+        lease: u64,
+        kind: PendingLoad,
+    ) -> Result<(TicketId, Vec<StorePage>)> {
         let state = self.state(slot);
         let (before, generation) = (state.len, self.generation(slot));
-        if state.len != state.settled || state.loads > 0 {
+        if state.len != state.settled {
             return Err(KvError::BeyondEnd { position: state.len, end: state.settled });
         }
+        self.check_no_load(slot)?;
         self.check_settled(state.last_step)?;
         if let Some(group) = self.first_state_group() {
             return Err(KvError::NoSuchPart { group, what: "tokens to load" });
+        }
+        if kind == PendingLoad::ByLayer {
+            self.check_end_is_own(slot, tokens)?;
         }
         let (fresh, copies) = (self.open.fresh.len(), self.open.copies.len());
         self.append_to(slot, tokens, false)?;
@@ -103,7 +141,7 @@ impl KvPool {
         self.open.fresh.truncate(fresh);
         let (open, has_copies) = (self.open.id, self.open.copies.len() > copies);
         let state = self.state_mut(slot);
-        state.loads += 1;
+        state.load = kind;
         if has_copies {
             // The open step writes to a page of the sequence, but computes none of its tokens.
             (state.last_step, state.entry) = (open, usize::MAX);
@@ -113,7 +151,12 @@ impl KvPool {
             self.blocks.pin(group, block);
         }
         let lease = self.now.saturating_add(lease);
-        Ok((self.tickets.issue(blocks, lease, Some((slot, generation, before))), pages))
+        let mut ticket = Ticket::new(blocks, before..before + tokens, lease);
+        ticket.load = Some((slot, generation));
+        if kind == PendingLoad::ByLayer {
+            ticket.layers = Some(LayerProgress::new(&self.geometry));
+        }
+        Ok((self.tickets.issue(ticket), pages))
     }
 
     /// Returns a ticket and the pages for a transfer that reads `tokens` settled tokens from the start: of
@@ -134,17 +177,23 @@ impl KvPool {
         self.check_awake()?;
         let slot = self.slot(sequence)?;
         let settled = self.state(slot).settled;
-        if tokens > settled || self.state(slot).loads > 0 {
+        if tokens > settled {
             return Err(KvError::BeyondEnd { position: tokens, end: settled });
         }
+        self.check_no_load(slot)?;
         self.check_settled(self.state(slot).written_by)?;
+        let (ticket, pages) = self.start_store(slot, tokens, lease);
+        Ok((self.tickets.issue(ticket), pages))
+    }
+
+    /// Pins what a store reads.
+    pub(super) fn start_store(&mut self, slot: u32, tokens: u32, lease: u64) -> (Ticket, Vec<StorePage>) {
         let (blocks, pages) = self.pages_between(slot, 0, tokens);
         for &(group, block, first) in &blocks {
             let span = self.geometry.groups()[group].span();
             self.blocks.pin_for_store(group, block, (tokens - first).min(span));
         }
-        let lease = self.now.saturating_add(lease);
-        Ok((self.tickets.issue(blocks, lease, None), pages))
+        (Ticket::new(blocks, 0..tokens, self.now.saturating_add(lease)), pages)
     }
 
     /// Refuses what must not run beside a step.
@@ -180,12 +229,18 @@ impl KvPool {
     ///
     /// # Errors
     /// If the ticket is not open: it was completed, or its lease has ended. That is counted, and nothing else
-    /// happens.
+    /// happens. If a layer of a transfer by layers is missing: the ticket stays open.
     pub fn complete(&mut self, ticket: TicketId) -> Result<()> {
+        let layers = self.tickets.get(ticket).and_then(|open| open.layers.as_ref());
+        if let Some(KvLayer { group, layer }) = layers.and_then(LayerProgress::first_missing) {
+            return Err(KvError::LayerMissing { group, layer });
+        }
         self.close(ticket, true)
     }
 
-    /// Declares that a transfer has failed: loaded tokens are taken back.
+    /// Declares that a transfer has failed and is over: loaded tokens are taken back, and with a load by
+    /// layers those computed behind it. The ids of the prompt's tokens stay known; those that were sampled
+    /// since are forgotten.
     ///
     /// # Errors
     /// As [`complete`](Self::complete).
@@ -212,21 +267,23 @@ impl KvPool {
             }
         }
         self.index.unpark();
-        let Some((slot, generation, before)) = ticket.load else { return };
+        let Some((slot, generation)) = ticket.load else { return };
         if !self.state(slot).is_alive || self.generation(slot) != generation {
             return;
         }
-        self.state_mut(slot).loads -= 1;
-        let len = self.state(slot).len;
+        let Range { start: before, end } = ticket.tokens;
+        let state = self.state_mut(slot);
+        state.load = PendingLoad::None;
+        let settled = std::mem::take(&mut state.settled_beside_load).max(end);
         if is_complete {
-            self.settle_sequence(slot, len);
+            self.settle_sequence(slot, settled);
         } else {
             let state = &self.sequences[slot as usize];
             let units = |tokens: u32| (tokens / self.settings.keys.unit) as usize;
             let known = state.chain.hashes();
-            let failed = units(before).min(known.len())..units(len).min(known.len());
+            let failed = units(before).min(known.len())..units(end).min(known.len());
             self.failed_loads.insert(&known[failed]);
-            self.take_back_load(slot, before);
+            self.take_back_load(slot, ticket.tokens);
             self.end_if_finished(slot);
         }
     }

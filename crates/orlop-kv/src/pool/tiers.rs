@@ -14,7 +14,7 @@ use crate::index::{PrefixMatch, Tail};
 use crate::pages::NULL;
 use crate::sip::SipState;
 use crate::tier::{BlockKey, KvTiers, TierStats};
-use crate::{KvError, KvEvent, RemovalReason, Result};
+use crate::{KvError, Result};
 use std::collections::HashMap;
 use std::ops::Range;
 
@@ -54,14 +54,21 @@ impl KvPool {
     /// [`admit`](Self::admit) restores from them what the device does not have. Returns the tiers that it had
     /// before.
     pub fn attach_tiers(&mut self, mut tiers: KvTiers) -> Option<KvTiers> {
-        tiers.record_events(self.index.records_events());
+        tiers.record_events(self.settings.event_limit);
         tiers.set_layout(SipState::default().bytes(self.settings.keys.geometry.as_bytes()));
-        self.tiers.replace(Box::new(tiers)).map(|tiers| *tiers)
+        let brings_blocks = tiers.stats().host_blocks > 0;
+        let former = self.tiers.replace(Box::new(tiers)).map(|tiers| *tiers);
+        if brings_blocks || former.is_some() {
+            self.index.forget_events();
+        }
+        former
     }
 
     /// Takes the tiers away.
     pub fn detach_tiers(&mut self) -> Option<KvTiers> {
-        self.tiers.take().map(|tiers| *tiers)
+        let tiers = self.tiers.take().map(|tiers| *tiers)?;
+        self.index.forget_events();
+        Some(tiers)
     }
 
     /// Returns the numbers of the tiers; `None` without any.
@@ -89,9 +96,11 @@ impl KvPool {
         self.check_awake()?;
         let slot = self.slot(sequence)?;
         let state = self.state(slot);
-        if tokens > state.settled || state.loads > 0 {
+        if tokens > state.settled {
             return Err(KvError::BeyondEnd { position: tokens, end: state.settled });
         }
+        self.check_no_load(slot)?;
+        let state = self.state(slot);
         self.check_settled(state.written_by)?;
         let units = (tokens / self.settings.keys.unit).min(units_of(&state.chain));
         let tokens = units * self.settings.keys.unit;
@@ -332,33 +341,6 @@ impl KvPool {
     /// Returns the bytes of a block's first tokens: of whole pages if it is full.
     fn ranges(&self, group: usize, block: u32, tokens: u32) -> Vec<Range<u64>> {
         self.geometry.content_ranges(group, self.blocks.pages_of(group, block), tokens)
-    }
-
-    /// Says of blocks that were evicted whether a tier below has them.
-    pub(super) fn name_demotions(&mut self, events: &mut [KvEvent]) {
-        let Some(tiers) = &mut self.tiers else { return };
-        for event in events {
-            if let KvEvent::BlockRemoved { key, reason, .. } = event
-                && *reason == RemovalReason::Evicted
-                && tiers.contains(*key)
-            {
-                *reason = RemovalReason::Demoted;
-            }
-        }
-    }
-
-    /// Appends the events of the tiers.
-    pub(super) fn take_tier_events(&mut self, events: &mut Vec<KvEvent>) {
-        let Some(tiers) = &mut self.tiers else { return };
-        for event in tiers.take_events() {
-            let group = event.key.group as usize;
-            let block_tokens = self.geometry.groups().get(group).map_or(0, |spec| spec.span());
-            let (tier, key, bytes) = (event.tier, event.key, event.bytes);
-            events.push(match event.removed {
-                None => KvEvent::BlockStored { tier, key, block_tokens, bytes },
-                Some(reason) => KvEvent::BlockRemoved { tier, key, block_tokens, bytes, reason },
-            });
-        }
     }
 }
 

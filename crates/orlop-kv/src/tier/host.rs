@@ -3,6 +3,7 @@
 use super::frame::{HEADER, decode, encode};
 use super::transfer::{read_pages, write_pages};
 use super::{BlockKey, BlockStore, KvTier, PageTransfer, TierFault};
+use crate::event_log::EventLog;
 use crate::{PoolMemory, RemovalReason};
 use orlop_alloc::{Block, Request, Tag};
 use orlop_context::Context;
@@ -81,7 +82,7 @@ pub struct KvTiers {
     layout: u128,
     pub(crate) stats: TierStats,
     /// Events, if the pool records them.
-    events: Option<Vec<TierEvent>>,
+    events: Option<EventLog<TierEvent>>,
 }
 
 impl KvTiers {
@@ -115,14 +116,29 @@ impl KvTiers {
         self.stats
     }
 
-    /// Records events from here on, or does not. Those that were not taken are forgotten.
-    pub(crate) fn record_events(&mut self, is_on: bool) {
-        self.events = is_on.then(Vec::new);
+    /// Records events from here on, at most `limit` at a time, or does not. Those that were not taken are
+    /// forgotten.
+    pub(crate) fn record_events(&mut self, limit: Option<usize>) {
+        self.events = limit.map(EventLog::new);
     }
 
     /// Takes the events since the last call.
-    pub(crate) fn take_events(&mut self) -> Vec<TierEvent> {
-        self.events.as_mut().map(std::mem::take).unwrap_or_default()
+    ///
+    /// # Errors
+    /// The number of events that were dropped, if these are not all.
+    pub(crate) fn take_events(&mut self) -> Result<Vec<TierEvent>, u64> {
+        self.events.as_mut().map_or(Ok(Vec::new()), EventLog::take)
+    }
+
+    /// Announces the blocks in host memory.
+    pub(crate) fn announce_host(&self) -> impl Iterator<Item = TierEvent> + '_ {
+        let block = |(&key, block): (&BlockKey, &HostBlock)| TierEvent {
+            tier: KvTier::Host,
+            key,
+            bytes: block.memory.len() as u64,
+            removed: None,
+        };
+        self.blocks.iter().map(block)
     }
 
     /// Sets the layout of the pool. Blocks of another one are dropped: they are of no use to this pool.
@@ -312,7 +328,7 @@ impl KvTiers {
 
     fn event(&mut self, tier: KvTier, key: BlockKey, bytes: u64, removed: Option<RemovalReason>) {
         if let Some(events) = &mut self.events {
-            events.push(TierEvent { tier, key, bytes, removed });
+            events.push(TierEvent { tier, key, bytes, removed }, 1);
         }
     }
 }

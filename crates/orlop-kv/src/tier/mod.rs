@@ -21,6 +21,7 @@ mod transfer;
 
 pub use self::files::FileStore;
 pub use self::frame::TierFault;
+pub(crate) use self::host::TierEvent;
 pub use self::host::{KvTiers, TierStats};
 pub use self::key::BlockKey;
 pub use self::store::BlockStore;

@@ -2,7 +2,10 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
 mod cases;
+#[cfg(target_os = "linux")]
+mod cuda;
 mod device;
+mod layers;
 mod mirror;
 mod oracle;
 mod random;

@@ -12,6 +12,8 @@ pub(crate) struct Mirror {
     blocks: HashMap<(KvTier, BlockKey), (u64, u64)>,
     /// Tokens of a block, by group.
     spans: Vec<u32>,
+    /// How often it began anew.
+    pub(crate) resets: u32,
 }
 
 impl Mirror {
@@ -27,6 +29,12 @@ impl Mirror {
     pub(crate) fn apply(&mut self, events: Vec<KvEvent>) {
         for event in events {
             match event {
+                KvEvent::Reset { .. } => {
+                    self.resets += 1;
+                    self.units.clear();
+                    self.boundaries.clear();
+                    self.blocks.retain(|&(tier, _), _| tier == KvTier::Store);
+                }
                 KvEvent::UnitsStored { parent, hashes } => {
                     assert!(parent.is_none_or(|parent| self.units.contains(&parent)), "an unknown parent");
                     for hash in hashes {

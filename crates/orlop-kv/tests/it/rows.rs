@@ -12,19 +12,19 @@ use orlop_testkit::QueuedDevice;
 use std::ops::Range;
 use std::sync::Arc;
 
-fn request(prompt: &[u32], max_new: u32) -> AdmissionRequest<'_> {
+pub(crate) fn request(prompt: &[u32], max_new: u32) -> AdmissionRequest<'_> {
     AdmissionRequest::new(ChainFields::new(Tenant::Shared, "weights", "bf16"), prompt, max_new)
 }
 
-fn rows(group: usize, layer: u32, rows: Range<u32>) -> RowRange {
+pub(crate) fn rows(group: usize, layer: u32, rows: Range<u32>) -> RowRange {
     RowRange { group, layer, arena: 0, rows }
 }
 
-fn on_host() -> DeviceTransfer {
+pub(crate) fn on_host() -> DeviceTransfer {
     DeviceTransfer::new(Arc::new(HostOps), StreamId::HOST)
 }
 
-fn host(bytes: &[u8]) -> Block {
+pub(crate) fn host(bytes: &[u8]) -> Block {
     Context::new()
         .allocator(Device::CPU, Default::default())
         .unwrap()
@@ -42,7 +42,7 @@ fn builder(large_pages: u32) -> KvPoolBuilder {
     KvPool::builder(geometry.unwrap()).large_pages(large_pages).match_unit(4)
 }
 
-fn settle(pool: &mut KvPool) {
+pub(crate) fn settle(pool: &mut KvPool) {
     let step = pool.close_step();
     pool.settle(step).unwrap();
 }

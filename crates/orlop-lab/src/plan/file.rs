@@ -26,6 +26,12 @@ pub struct PlanFile {
     /// Ranges of bytes in which no buffer may be.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub reserved: Vec<Range<u64>>,
+    /// Pairs of buffers that may not share bytes, whenever they are live.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub exclusions: Vec<(usize, usize)>,
+    /// The maximum size of a block in bytes: no buffer crosses a multiple of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub block_limit: Option<u64>,
 }
 
 /// A buffer of a [`PlanFile`].
@@ -48,6 +54,9 @@ pub struct PlannedBuffer {
     /// The buffer in which it has to be, if it is a part of one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub part_of: Option<PartOf>,
+    /// Times in between at which it is not live.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub gaps: Vec<Range<u64>>,
 }
 
 /// The place of a [`PlannedBuffer`] in another one.
@@ -146,6 +155,7 @@ impl PlanFile {
             alignment: buffer.alignment.bytes() as u64,
             fixed: problem.fixed_offset(index).is_some(),
             part_of: problem.part_of(index).map(|(buffer, offset)| PartOf { buffer, offset }),
+            gaps: problem.gaps(index).to_vec(),
         });
         Self {
             peak: plan.height(),
@@ -155,6 +165,8 @@ impl PlanFile {
             offsets: plan.offsets().to_vec(),
             buffers: buffers.collect(),
             reserved: problem.reserved().to_vec(),
+            exclusions: problem.exclusions().collect(),
+            block_limit: problem.block_limit(),
         }
     }
 
@@ -192,6 +204,9 @@ impl PlanFile {
                 Alignment::new(bytes).map_err(|error| PlanFileError::Alignment { index, error })?;
             let lifetime = buffer.start..buffer.end;
             builder.push_named(&buffer.name, Buffer::unaligned(lifetime, buffer.size).aligned(alignment))?;
+            for gap in &buffer.gaps {
+                builder.gap(index, gap.clone())?;
+            }
         }
         for range in &self.reserved {
             builder.reserve(range.clone())?;
@@ -205,11 +220,18 @@ impl PlanFile {
         let fixed =
             offsets.filter(|(_, (buffer, _))| buffer.fixed).map(|(index, (_, &offset))| (index, offset));
         builder.fix_all(&fixed.collect::<Vec<_>>()).map_err(|(_, error)| error)?;
-        Ok(builder.finish())
+        for &(one, other) in &self.exclusions {
+            builder.exclude(one, other)?;
+        }
+        let problem = builder.finish();
+        Ok(match self.block_limit {
+            Some(limit) => problem.limit_blocks(limit)?,
+            None => problem,
+        })
     }
 
-    /// Checks a bound that is not below the load. Around fixed offsets and reserved ranges no search proves
-    /// one: heuristics may refute it.
+    /// Checks a bound that is not below the load. With constraints no search proves one: heuristics may refute
+    /// it.
     fn check_bound(&self, problem: &Problem, plan: &Plan) -> Result<BoundCheck, PlanFileError> {
         if self.bound == plan.lower_bound() {
             return Ok(BoundCheck::Load);
@@ -217,7 +239,9 @@ impl PlanFile {
         if problem.len() > MAX_PROOF {
             return Ok(BoundCheck::Unchecked);
         }
-        let is_constrained = !self.reserved.is_empty() || self.buffers.iter().any(|buffer| buffer.fixed);
+        let is_constrained = !(self.reserved.is_empty() && self.exclusions.is_empty())
+            || self.block_limit.is_some()
+            || self.buffers.iter().any(|buffer| buffer.fixed || !buffer.gaps.is_empty());
         let budget = match is_constrained {
             true => SearchBudget::HEURISTICS,
             false => SearchBudget::iterations(PROOF / problem.len().max(1) as u64),
@@ -276,7 +300,9 @@ mod tests {
         builder.place_in(2, 3, 256).unwrap();
         builder.fix(0, 1024).unwrap();
         builder.reserve(0..300).unwrap();
-        let problem = builder.finish();
+        builder.gap(1, 0..1).unwrap();
+        builder.exclude(0, 1).unwrap();
+        let problem = builder.finish().limit_blocks(1024).unwrap();
         let good = PlanFile::new(&problem, &Planner::new().plan(&problem));
         let text = serde_json::to_string(&good).unwrap();
         assert_eq!(serde_json::from_str::<PlanFile>(&text).unwrap(), good);
@@ -290,6 +316,12 @@ mod tests {
         assert!(matches!(reserved, PlanFileError::Plan(PlanError::Reserved { .. })), "{reserved}");
         let moved = wrong(|file| file.offsets[2] = 2048);
         assert!(matches!(moved, PlanFileError::Plan(PlanError::NotInPlace { .. })), "{moved}");
+        let excluded = wrong(|file| file.exclusions.push((2, 3)));
+        assert!(matches!(excluded, PlanFileError::Problem(ProblemError::Excluded { .. })), "{excluded}");
+        let blocks = wrong(|file| file.block_limit = Some(768));
+        assert!(matches!(blocks, PlanFileError::Problem(ProblemError::BlockLimit { .. })), "{blocks}");
+        let gaps = wrong(|file| file.buffers[0].gaps.push(0..2));
+        assert!(matches!(gaps, PlanFileError::Problem(ProblemError::InvalidGap { .. })), "{gaps}");
         let place = wrong(|file| file.buffers[2].part_of = Some(PartOf { buffer: 9, offset: 0 }));
         assert!(matches!(place, PlanFileError::Problem(ProblemError::NoBuffer { index: 9 })), "{place}");
     }

@@ -1,6 +1,6 @@
 //! Many fixed offsets at once.
 
-use super::overlap;
+use super::{InterruptedLifetimes, overlap};
 use crate::{ProblemBuilder, ProblemError};
 use std::collections::BTreeMap;
 
@@ -15,17 +15,22 @@ impl ProblemBuilder {
         for (number, &(index, offset)) in offsets.iter().enumerate() {
             let fixed = self.existing(index).and_then(|()| self.fix_alone(index, offset));
             fixed.map_err(|error| (number, error))?;
-            let buffer = self.problem.constraints.whole(&self.problem, index);
-            if buffer.size > 0 {
+        }
+        let (problem, interrupted) = (&self.problem, InterruptedLifetimes::new(&self.problem));
+        for (number, &(index, _)) in offsets.iter().enumerate() {
+            if problem.buffers()[index].size == 0 {
+                continue;
+            }
+            for lifetime in interrupted.of(problem, index).iter() {
                 // At the same time, ends come before starts.
-                events.push((buffer.end, false, number));
-                events.push((buffer.start, true, number));
+                events.push((lifetime.end, false, number));
+                events.push((lifetime.start, true, number));
             }
         }
         events.sort_unstable();
         let bytes = |number: usize| {
             let (index, offset) = offsets[number];
-            offset..offset + self.problem.buffers()[index].size
+            offset..offset + problem.buffers()[index].size
         };
         let mut live: BTreeMap<u64, usize> = BTreeMap::new();
         for (_, starts, number) in events {
@@ -41,6 +46,14 @@ impl ProblemBuilder {
             }
             live.insert(range.start, number);
         }
-        Ok(())
+        problem.constraints.check_exclusions(problem).map_err(|error| {
+            let fixed_last = |error: &ProblemError| match *error {
+                ProblemError::Excluded { index, other } => {
+                    offsets.iter().rposition(|&(fixed, _)| fixed == index || fixed == other)
+                }
+                _ => None,
+            };
+            (fixed_last(&error).unwrap_or(0), error)
+        })
     }
 }

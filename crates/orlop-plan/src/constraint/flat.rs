@@ -1,6 +1,6 @@
 //! Problems without parts and reserved ranges, which planners solve.
 
-use super::{merged, occupied};
+use super::{BlockLimit, InterruptedLifetimes, merged, occupied};
 use crate::buffer::{alignment_bytes, round_up};
 use crate::first_fit::UNPLACED;
 use crate::normal::Normal;
@@ -8,8 +8,9 @@ use crate::{Buffer, Problem};
 use orlop_core::Alignment;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::ops::Range;
 
-/// A problem whose only constraints are fixed offsets.
+/// A problem without parts and reserved ranges.
 #[derive(Debug)]
 pub(crate) struct FlatProblem<'a> {
     pub(crate) problem: Cow<'a, Problem>,
@@ -17,13 +18,30 @@ pub(crate) struct FlatProblem<'a> {
     pub(crate) fixed: Vec<u64>,
     /// The number of buffers of the problem. Those behind are reserved ranges.
     pub(crate) real: usize,
+    pub(crate) interrupted: InterruptedLifetimes,
+    /// Pairs of buffers that may not share bytes, whenever they are live.
+    pub(crate) exclusions: Vec<(usize, usize)>,
+    pub(crate) block_limit: BlockLimit,
     /// Whether plans for this problem and for the original one are the same.
     pub(crate) is_exact: bool,
 }
 
 impl<'a> FlatProblem<'a> {
     fn unchanged(problem: &'a Problem) -> Self {
-        Self { problem: Cow::Borrowed(problem), fixed: Vec::new(), real: problem.len(), is_exact: true }
+        Self::new(Cow::Borrowed(problem), Vec::new(), problem.len())
+    }
+
+    /// Creates a problem whose buffers are live for all of their lifetimes.
+    fn new(problem: Cow<'a, Problem>, fixed: Vec<u64>, real: usize) -> Self {
+        Self {
+            problem,
+            fixed,
+            real,
+            interrupted: InterruptedLifetimes::default(),
+            exclusions: Vec::new(),
+            block_limit: BlockLimit::NONE,
+            is_exact: true,
+        }
     }
 
     /// Returns a problem whose plans are plans of this one: a buffer with parts has all of its bytes from the
@@ -40,6 +58,7 @@ impl<'a> FlatProblem<'a> {
         for (&whole, &with_parts) in &constraints.wholes {
             buffers[whole] = with_parts;
         }
+        let interrupted = InterruptedLifetimes::new(problem);
         let mut fixed = vec![UNPLACED; buffers.len()];
         for (&index, &offset) in &constraints.fixed {
             fixed[index] = offset;
@@ -49,22 +68,30 @@ impl<'a> FlatProblem<'a> {
             let used = occupied(problem, whole, &parts);
             matches!(&used[..], [used] if used.time == (all.start..all.end) && used.bytes == (0..all.size))
         });
-        Self::with_reserved(problem, buffers, fixed, is_exact)
+        Self {
+            is_exact: is_exact && constraints.gaps.is_empty(),
+            interrupted,
+            exclusions: constraints.excluded_roots().collect(),
+            block_limit: constraints.block_limit,
+            ..Self::with_reserved(problem, buffers, fixed)
+        }
     }
 
     /// Returns a problem that has plans at least as low as those of this one: what buffers with parts occupy
-    /// over time may be at different offsets.
+    /// over time, and a buffer with gaps at each of the times, may be at different offsets, all in one block.
     pub(crate) fn relaxed(problem: &'a Problem) -> Self {
         let constraints = &problem.constraints;
-        if constraints.parts.is_empty() {
-            return Self::restricted(problem);
+        if constraints.is_empty() {
+            return Self::unchanged(problem);
         }
         let (mut buffers, mut fixed) = (Vec::new(), Vec::new());
         let groups = members(problem);
         for (index, &buffer) in problem.buffers().iter().enumerate() {
             if !groups.contains_key(&index) && !constraints.parts.contains_key(&index) {
-                buffers.push(buffer);
-                fixed.push(problem.fixed_offset(index).unwrap_or(UNPLACED));
+                for Range { start, end } in problem.lifetimes(index) {
+                    buffers.push(Buffer { start, end, ..buffer });
+                    fixed.push(problem.fixed_offset(index).unwrap_or(UNPLACED));
+                }
             }
         }
         let granule = granule(problem);
@@ -76,24 +103,23 @@ impl<'a> FlatProblem<'a> {
                 fixed.push(offset.map_or(UNPLACED, |offset| offset + used.bytes.start));
             }
         }
-        Self::with_reserved(problem, buffers, fixed, false)
+        Self { is_exact: false, ..Self::with_reserved(problem, buffers, fixed) }
     }
 
     /// Returns the normal form of this problem, which restricts `problem`, and the lower bound of all plans
     /// of that.
     pub(crate) fn normal(&self, problem: &Problem) -> (Normal, u64) {
-        let normal = Normal::of_flat(self);
+        let mut normal = Normal::of_flat(self);
         let bound = if self.is_exact { normal.lower_bound } else { problem.lower_bound() };
+        if normal.has_gaps() {
+            // Its load is that of lifetimes without gaps.
+            normal.lower_bound = bound;
+        }
         (normal, bound)
     }
 
     /// Adds the reserved ranges. What is behind one begins at a multiple of the smallest alignment.
-    fn with_reserved(
-        problem: &Problem,
-        mut buffers: Vec<Buffer>,
-        mut fixed: Vec<u64>,
-        is_exact: bool,
-    ) -> Self {
+    fn with_reserved(problem: &Problem, mut buffers: Vec<Buffer>, mut fixed: Vec<u64>) -> Self {
         let real = buffers.len();
         let granule = granule(problem);
         let used = || buffers.iter().filter(|buffer| buffer.size > 0);
@@ -110,12 +136,12 @@ impl<'a> FlatProblem<'a> {
         if fixed.iter().all(|&offset| offset == UNPLACED) {
             fixed.clear();
         }
-        Self { problem: Cow::Owned(Problem::of_buffers(buffers)), fixed, real, is_exact }
+        Self::new(Cow::Owned(Problem::of_buffers(buffers)), fixed, real)
     }
 }
 
 /// Returns the parts of each buffer that has some.
-fn members(problem: &Problem) -> BTreeMap<usize, Vec<(usize, u64)>> {
+pub(super) fn members(problem: &Problem) -> BTreeMap<usize, Vec<(usize, u64)>> {
     let mut members: BTreeMap<usize, Vec<(usize, u64)>> = BTreeMap::new();
     for (&part, &(whole, offset)) in &problem.constraints.parts {
         members.entry(whole).or_default().push((part, offset));

@@ -1,21 +1,27 @@
-//! Constraints on offsets: fixed ones, reserved ranges, and buffers that are parts of others.
+//! Constraints on offsets: fixed ones, reserved ranges, buffers that are parts of others, lifetimes with
+//! gaps, pairs that may not share bytes, and blocks of limited size.
 //!
 //! Planners place buffers that may be anywhere. [`FlatProblem`] gives them one: a buffer with parts has the
 //! lifetime of all of them, its parts have no bytes of their own, and a reserved range is a buffer at a fixed
 //! offset that is live at all times.
 
+mod blocks;
 mod bound;
+mod exclusions;
 mod fixed;
 mod flat;
+mod gaps;
 mod occupied;
 
+pub(crate) use self::blocks::BlockLimit;
 pub(crate) use self::flat::FlatProblem;
+pub(crate) use self::gaps::{InterruptedLifetimes, meet};
 use self::occupied::occupied;
 
 use crate::buffer::alignment_bytes;
 use crate::problem::Problem;
 use crate::{Buffer, ProblemBuilder, ProblemError};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 /// The constraints of a problem.
@@ -29,13 +35,19 @@ pub(crate) struct Constraints {
     pub(crate) parts: BTreeMap<usize, (usize, u64)>,
     /// By buffer with parts, its size with the lifetime and the alignment of all of them together.
     pub(crate) wholes: BTreeMap<usize, Buffer>,
+    /// By buffer, the times in its lifetime at which it is not live, in order and without overlaps.
+    pub(crate) gaps: BTreeMap<usize, Vec<Range<u64>>>,
+    /// Pairs that may not share bytes, the smaller index first.
+    pub(crate) exclusions: BTreeSet<(usize, usize)>,
+    pub(crate) block_limit: BlockLimit,
     /// The end of the highest fixed buffer, with what its alignment adds, or reserved range.
     highest: u64,
 }
 
 impl Constraints {
     pub(crate) fn is_empty(&self) -> bool {
-        self.fixed.is_empty() && self.reserved.is_empty() && self.parts.is_empty()
+        let are_anywhere = self.fixed.is_empty() && self.reserved.is_empty() && self.parts.is_empty();
+        are_anywhere && self.gaps.is_empty() && self.exclusions.is_empty() && !self.block_limit.is_some()
     }
 
     /// Returns the sum of `total`, the bytes of all buffers, and the end of what is fixed. `None` if it is
@@ -94,16 +106,26 @@ impl ProblemBuilder {
     ///
     /// [`ProblemError`] if the offset is not aligned, if the buffer is a part of another or was fixed before,
     /// or if it would share bytes with a reserved range or with another fixed buffer that is live at the same
-    /// time. Nothing is changed then.
+    /// time or may not share bytes. Nothing is changed then.
     pub fn fix(&mut self, index: usize, offset: u64) -> Result<(), ProblemError> {
         self.existing(index)?;
         let (problem, constraints) = (&self.problem, &self.problem.constraints);
         let buffer = constraints.whole(problem, index);
         let bytes = offset..offset.saturating_add(buffer.size);
+        let interrupted = InterruptedLifetimes::new(problem);
+        let times = |index: usize| interrupted.of(problem, index);
+        let is_excluded = |other: usize| {
+            constraints.excluded_roots().any(|pair| pair == (index, other) || pair == (other, index))
+        };
         for (&other, &other_offset) in constraints.fixed.iter().filter(|(other, _)| **other != index) {
-            let with = constraints.whole(problem, other);
-            if buffer.lives_with(&with) && overlap(&bytes, &(other_offset..other_offset + with.size)) {
-                return Err(ProblemError::FixedOverlap { index, other });
+            let other_bytes = other_offset..other_offset + problem.buffers()[other].size;
+            if overlap(&bytes, &other_bytes) {
+                if meet(&times(index), &times(other)) {
+                    return Err(ProblemError::FixedOverlap { index, other });
+                }
+                if is_excluded(other) {
+                    return Err(ProblemError::Excluded { index, other });
+                }
             }
         }
         self.fix_alone(index, offset)
@@ -193,7 +215,8 @@ impl ProblemBuilder {
     /// # Errors
     ///
     /// [`ProblemError`] if the part is not inside or not aligned there, if it is a part already or has the
-    /// whole as a part, or if one of both has a fixed offset. Nothing is changed then.
+    /// whole as a part, if one of both has a fixed offset, or if buffers would share bytes that may not.
+    /// Nothing is changed then.
     pub fn place_in(&mut self, part: usize, whole: usize, offset: u64) -> Result<(), ProblemError> {
         self.existing(part)?;
         self.existing(whole)?;
@@ -213,6 +236,7 @@ impl ProblemBuilder {
         if !offset.is_multiple_of(alignment) {
             return Err(ProblemError::Misaligned { index: part, offset, alignment });
         }
+        constraints.check_exclusions_with(problem, (part, root, offset))?;
         let outer = constraints.whole(problem, root);
         let all = Buffer {
             start: outer.start.min(inner.start),
@@ -244,7 +268,7 @@ impl ProblemBuilder {
         Ok(())
     }
 
-    fn existing(&self, index: usize) -> Result<(), ProblemError> {
+    pub(crate) fn existing(&self, index: usize) -> Result<(), ProblemError> {
         if index < self.problem.len() { Ok(()) } else { Err(ProblemError::NoBuffer { index }) }
     }
 }

@@ -20,19 +20,21 @@ pub(crate) struct OccupiedBytes {
 /// change is one piece.
 pub(crate) fn occupied(problem: &Problem, whole: usize, parts: &[(usize, u64)]) -> Vec<OccupiedBytes> {
     let members = parts.iter().copied().chain([(whole, 0)]);
-    let members = members.map(|(index, offset)| (problem.buffers()[index], offset));
-    let members: Vec<_> = members.filter(|(buffer, _)| buffer.size > 0).collect();
+    let size = |index: usize| problem.buffers()[index].size;
+    let members: Vec<_> = members.filter(|&(index, _)| size(index) > 0).collect();
     let mut borders: Vec<u64> =
-        members.iter().flat_map(|&(buffer, offset)| [offset, offset + buffer.size]).collect();
+        members.iter().flat_map(|&(index, offset)| [offset, offset + size(index)]).collect();
     borders.sort_unstable();
     borders.dedup();
     let slot = |bytes: u64| borders.partition_point(|&border| border < bytes);
     let mut events = Vec::with_capacity(2 * members.len());
-    for (buffer, offset) in members {
-        let slots = slot(offset)..slot(offset + buffer.size);
-        // At the same time, ends come before starts.
-        events.push((buffer.end, false, slots.clone()));
-        events.push((buffer.start, true, slots));
+    for (index, offset) in members {
+        let slots = slot(offset)..slot(offset + size(index));
+        for lifetime in problem.lifetimes(index) {
+            // At the same time, ends come before starts.
+            events.push((lifetime.end, false, slots.clone()));
+            events.push((lifetime.start, true, slots.clone()));
+        }
     }
     events.sort_unstable_by_key(|&(time, starts, _)| (time, starts));
     let mut sweep = Sweep { live: vec![0; borders.len()], open: BTreeMap::new(), found: Vec::new() };

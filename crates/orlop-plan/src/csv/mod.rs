@@ -10,11 +10,13 @@
 //! | `end` | | instead of `upper`: the *last* time at which it is live, as in minimalloc's old files |
 //! | `size` | | bytes |
 //! | `alignment` | | a power of two; 1 without the column |
+//! | `gaps` | | times in between at which the buffer is not live, like `3-5 8-9`; may be empty |
 //! | `offset` | | where the buffer has to be, in bytes; may be empty |
 //! | `hint` | | where it was in an earlier plan, with which a search begins; may be empty |
 //!
-//! minimalloc's `gaps` (times at which a buffer is not live) may be empty. A buffer with gaps is refused, as
-//! is a file with other columns: a plan that ignored them could be wrong. Blank lines are ignored. Fields
+//! A gap ends as a lifetime does: before its second number, or with it in a file with `end`. minimalloc's
+//! gaps with a window, in which a part of the buffer is live, are refused, as is a file with other columns: a
+//! plan that ignored them could be wrong. Blank lines are ignored. Fields
 //! with commas or quotes are quoted, and quotes in them doubled. One line is in memory at a time, and a
 //! buffer takes a few times the memory of its text, so that an untrusted file cannot exhaust the memory.
 //!

@@ -5,6 +5,7 @@ use crate::{Buffer, CsvError, Problem, ProblemBuilder, ProblemColumn};
 use orlop_core::Alignment;
 use std::borrow::Cow;
 use std::io::{BufReader, Read};
+use std::ops::Range;
 
 /// The maximum number of characters of a field in an error.
 const SHOWN: usize = 40;
@@ -112,10 +113,21 @@ impl CsvRow<'_> {
         alignment.ok_or_else(|| self.unexpected(ProblemColumn::Alignment, &bytes.to_string()))
     }
 
+    /// Returns the times at which the buffer is not live.
+    fn gaps(&self, header: &CsvHeader) -> Result<Vec<Range<u64>>, CsvError> {
+        let text = self.text(header.gaps).unwrap_or_default();
+        let gap = |gap: &str| {
+            let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+            let (start, end) =
+                gap.split_once('-').filter(|(start, end)| is_number(start) && is_number(end))?;
+            let (start, end) = (start.parse().ok()?, end.parse::<u64>().ok()?);
+            Some(start..end.checked_add(u64::from(header.includes_end))?)
+        };
+        let gaps: Option<Vec<_>> = text.split_ascii_whitespace().map(gap).collect();
+        gaps.ok_or_else(|| self.unexpected(ProblemColumn::Gaps, text))
+    }
+
     fn buffer(&self, header: &CsvHeader) -> Result<Buffer, CsvError> {
-        if let Some(text) = self.text(header.gaps).filter(|text| !text.is_empty()) {
-            return Err(self.unexpected(ProblemColumn::Gaps, text));
-        }
         let lifetime = self.number(header.start, ProblemColumn::Start)?..self.end(header)?;
         let size = self.number(header.size, ProblemColumn::Size)?;
         Ok(Buffer::unaligned(lifetime, size).aligned(self.alignment(header)?))
@@ -173,6 +185,9 @@ impl Problem {
             counting = counting && is_number(id, count);
             let invalid = |error| CsvError::Problem { line, error };
             let index = builder.push_named(id, buffer).map_err(invalid)?;
+            for gap in row.gaps(&header)? {
+                builder.gap(index, gap).map_err(invalid)?;
+            }
             if let Some(offset) = row.optional(header.offset, ProblemColumn::Offset)? {
                 fixed.push((index, offset));
                 fixed_lines.push(line);
@@ -227,6 +242,21 @@ mod tests {
     }
 
     #[test]
+    fn gaps_end_as_lifetimes_do() {
+        for text in [
+            "gaps,lower,upper,size\n2-4 6-7,0,9,5\n,0,9,5\n",
+            "start,end,size,gaps\n0,8,5,2-3  6-6\n0,8,5,\n",
+        ] {
+            let problem = read(text).unwrap();
+            assert_eq!((problem.gaps(0), problem.gaps(1)), (&[2..4, 6..7][..], &[][..]), "{text:?}");
+        }
+        for gaps in ["3", "3-", "-4", "a-4", "3-+4", "3 - 4", "3-4-5"] {
+            let error = read(&format!("lower,upper,size,gaps\n0,9,2,{gaps}\n")).unwrap_err();
+            assert!(matches!(error, CsvError::Unexpected { column: ProblemColumn::Gaps, .. }), "{error}");
+        }
+    }
+
+    #[test]
     fn names_and_alignments() {
         let problem =
             read("id,lower,upper,size,alignment\n0,0,1,1,256\n\"a, b\",0,1,1,1\n,0,1,1,2\n").unwrap();
@@ -264,8 +294,12 @@ mod tests {
                 "line 2: the alignment cannot be \"3\", expected a power of two",
             ),
             (
-                "lower,upper,size,gaps\n0,9,2,3-4\n",
-                "line 2: the gaps cannot be \"3-4\", expected nothing: lifetimes with gaps are not supported",
+                "lower,upper,size,gaps\n0,9,2,3-4@0:1\n",
+                "line 2: the gaps cannot be \"3-4@0:1\", expected times like `3-5 8-9` without windows of bytes",
+            ),
+            (
+                "lower,upper,size,gaps\n0,9,2,3-4 8-10\n",
+                "line 2: buffer 0: 8..10 cannot be a gap of its lifetime",
             ),
             (
                 "lower,upper,size,offset\n0,9,2,-1\n",

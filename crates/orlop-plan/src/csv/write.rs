@@ -30,13 +30,13 @@ impl fmt::Display for Quoted<'_> {
 
 impl Problem {
     /// Writes the problem as CSV that [`read_csv`](Self::read_csv) and minimalloc read:
-    /// `id,lower,upper,size`, `alignment` if any buffer is aligned, `offset` if any is fixed and `hint` if
-    /// any has one. Without names, the ids are the indices. Control characters in names become spaces.
+    /// `id,lower,upper,size`, `alignment` if any buffer is aligned, `gaps` if any has some, `offset` if any is
+    /// fixed and `hint` if any has one. Without names, the ids are the indices. Control characters in names become spaces.
     ///
     /// # Errors
     ///
-    /// Those of `writer`; [`InvalidInput`](io::ErrorKind::InvalidInput) if the problem has reserved ranges or
-    /// parts, which the format does not have.
+    /// Those of `writer`; [`InvalidInput`](io::ErrorKind::InvalidInput) if the problem has reserved ranges,
+    /// parts, exclusions or blocks of limited size, which the format does not have.
     pub fn write_csv(&self, writer: impl Write) -> io::Result<()> {
         write(self, None, writer)
     }
@@ -56,17 +56,20 @@ impl Plan {
 }
 
 fn write(problem: &Problem, plan: Option<&Plan>, writer: impl Write) -> io::Result<()> {
-    if !problem.reserved().is_empty() || !problem.constraints.parts.is_empty() {
-        let text = "reserved ranges and parts of buffers cannot be written as CSV";
+    let constraints = &problem.constraints;
+    let is_flat = constraints.reserved.is_empty() && constraints.parts.is_empty();
+    if !is_flat || !constraints.exclusions.is_empty() || problem.block_limit().is_some() {
+        let text = "reserved ranges, parts of buffers, exclusions and blocks cannot be written as CSV";
         return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
     }
     let mut writer = io::BufWriter::new(writer);
     let aligned = problem.buffers().iter().any(|buffer| buffer.alignment > Alignment::ONE);
     let alignment = if aligned { ",alignment" } else { "" };
-    let has_offsets = plan.is_some() || !problem.constraints.fixed.is_empty();
+    let gaps = if constraints.gaps.is_empty() { "" } else { ",gaps" };
+    let has_offsets = plan.is_some() || !constraints.fixed.is_empty();
     let has_hints = plan.is_none() && !problem.hints.is_empty();
     let (offset, hint) = (if has_offsets { ",offset" } else { "" }, if has_hints { ",hint" } else { "" });
-    writeln!(writer, "id,lower,upper,size{alignment}{offset}{hint}")?;
+    writeln!(writer, "id,lower,upper,size{alignment}{gaps}{offset}{hint}")?;
     for (index, buffer) in problem.buffers().iter().enumerate() {
         if problem.has_names() {
             write!(writer, "{}", Quoted(problem.name(index).unwrap_or_default()))?;
@@ -76,6 +79,10 @@ fn write(problem: &Problem, plan: Option<&Plan>, writer: impl Write) -> io::Resu
         write!(writer, ",{},{},{}", buffer.start, buffer.end, buffer.size)?;
         if aligned {
             write!(writer, ",{}", alignment_bytes(buffer.alignment))?;
+        }
+        if !gaps.is_empty() {
+            let gaps = problem.gaps(index).iter().map(|gap| format!("{}-{}", gap.start, gap.end));
+            write!(writer, ",{}", gaps.collect::<Vec<_>>().join(" "))?;
         }
         let number = |offset: Option<u64>| offset.map_or_else(String::new, |offset| offset.to_string());
         if has_offsets {
@@ -114,7 +121,8 @@ mod tests {
         let [first, second] = [placed.push(one).unwrap(), placed.push(one).unwrap()];
         placed.fix(first, 9).unwrap();
         placed.hint(second, 3).unwrap();
-        let expected = "id,lower,upper,size,offset,hint\n0,2,5,7,9,\n1,2,5,7,,3\n";
+        placed.gap(first, 3..4).unwrap();
+        let expected = "id,lower,upper,size,gaps,offset,hint\n0,2,5,7,3-4,9,\n1,2,5,7,,,3\n";
         let placed = placed.finish();
         assert_eq!(text(|out| placed.write_csv(out)), expected);
         assert_eq!(Problem::read_csv(expected.as_bytes()).unwrap(), placed);
@@ -123,7 +131,8 @@ mod tests {
         divided.place_in(part, whole, 0).unwrap();
         let divided = divided.finish();
         let plan = Plan::new(&divided, vec![0, 0]).unwrap();
-        for result in [divided.write_csv(Vec::new()), plan.write_csv(&divided, Vec::new())] {
+        let limited = plain.clone().limit_blocks(8).unwrap().write_csv(Vec::new());
+        for result in [divided.write_csv(Vec::new()), plan.write_csv(&divided, Vec::new()), limited] {
             assert_eq!(result.unwrap_err().kind(), io::ErrorKind::InvalidInput);
         }
         let plan = Plan::new(&problem, vec![256, 0]).unwrap();

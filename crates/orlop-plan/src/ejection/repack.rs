@@ -1,6 +1,7 @@
 //! The search of one region below one capacity.
 
 use super::region::Region;
+use crate::constraint::BlockLimit;
 use crate::first_fit::{PlacedInterval, UNPLACED, collect_placed, find_hole, for_each_hole};
 use crate::live::LiveIndex;
 use crate::normal::{Normal, SectionSpan};
@@ -153,6 +154,11 @@ impl<'a> Repack<'a> {
         self.offsets[number - self.region.spans.start as usize] = offset;
     }
 
+    /// Returns where holes end.
+    fn space(&self) -> (u64, BlockLimit) {
+        (self.capacity, self.normal.block_limit)
+    }
+
     fn is_movable(&self, number: usize) -> bool {
         let span = &self.normal.spans[number];
         let is_inside = self.region.sections.start <= span.first && span.behind <= self.region.sections.end;
@@ -195,7 +201,7 @@ impl<'a> Repack<'a> {
     fn place(&mut self, data: &RepackData<'_>, number: u32, stop: &Stop<'_>) -> bool {
         let span = self.span(number);
         let placed = self.collect(data, number as usize);
-        if let Some(offset) = find_hole(span, &placed, self.capacity, Fit::Tightest) {
+        if let Some(offset) = find_hole(span, &placed, self.space(), Fit::Tightest) {
             self.set(number as usize, offset);
             self.scratch.placed = placed;
             return true;
@@ -238,7 +244,7 @@ impl<'a> Repack<'a> {
         span: &SectionSpan,
         placed: &[PlacedInterval],
     ) -> Option<u64> {
-        let rounded = self.normal.rounded(span);
+        let (rounded, blocks) = (self.normal.rounded(span), self.normal.block_limit);
         let highest = span.offset_below(self.capacity - span.size);
         let mut ends = std::mem::take(&mut self.scratch.ends);
         ends.clear();
@@ -269,9 +275,10 @@ impl<'a> Repack<'a> {
                 end_index += 1;
             }
             let cost: f64 = begun - ended;
-            if fixed == 0 && cost < best.0 {
+            let is_possible = fixed == 0 && !blocks.divides(offset, span.size);
+            if is_possible && cost < best.0 {
                 (best, ties) = ((cost, Some(offset)), 1);
-            } else if fixed == 0 && cost <= best.0 {
+            } else if is_possible && cost <= best.0 {
                 ties += 1;
                 if self.random.below(ties) == 0 {
                     best.1 = Some(offset);
@@ -282,7 +289,8 @@ impl<'a> Repack<'a> {
             while above.next_if(|&&(end, _)| span.offset_from(end) <= offset).is_some() {}
             while below.next_if(|other| under(other).is_none_or(|at| at <= offset)).is_some() {}
             let on_top = above.peek().map(|&&(end, _)| span.offset_from(end));
-            let nearest = on_top.into_iter().chain(below.peek().and_then(|other| under(other))).min();
+            let beside = on_top.into_iter().chain(below.peek().and_then(|other| under(other)));
+            let nearest = beside.chain(blocks.next_to_border(span, offset)).min();
             // The highest offset comes last.
             next = if offset == highest { None } else { Some(nearest.unwrap_or(highest).min(highest)) };
         }
@@ -300,7 +308,7 @@ impl<'a> Repack<'a> {
         let highest = span.offset_below(self.capacity - span.size);
         let mut ends = std::mem::take(&mut self.scratch.hole_ends);
         ends.clear();
-        for_each_hole(span, &placed, self.capacity, |offset, room| {
+        for_each_hole(span, &placed, self.space(), |offset, room| {
             let above = span.offset_below((offset + room).saturating_sub(rounded)).max(offset);
             ends.extend([offset, if offset + room == self.capacity { highest } else { above }]);
             true

@@ -44,8 +44,8 @@ pub fn place(problem: &Problem, holes: &[Range<u64>]) -> Option<Vec<u64>> {
     placements(problem, holes).next()
 }
 
-/// Returns the addresses as [`place`] does, for each order of placement that fits. Of a problem with fixed
-/// offsets, reserved ranges or parts there are none.
+/// Returns the addresses as [`place`] does, for each order of placement that fits. Of a problem with
+/// constraints, such as fixed offsets, there are none.
 pub fn placements(problem: &Problem, holes: &[Range<u64>]) -> impl Iterator<Item = Vec<u64>> {
     let buffers = problem.buffers();
     let mut spans = Normal::new(problem).spans;

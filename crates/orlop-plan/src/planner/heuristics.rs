@@ -118,7 +118,7 @@ impl Heuristic {
             Self::SweepFromPeak(first, key, fit) => {
                 sweep_from_peak(keys, normal, first, SweepRule { key, fit }, limit, stop)
             }
-            Self::FirstFit(..) if normal.fixed.is_empty() && normal.pairs() > MAX_PAIRS => None,
+            Self::FirstFit(..) if normal.is_free() && normal.pairs() > MAX_PAIRS => None,
             Self::FirstFit(order, fit) => {
                 first_fit(normal, shared.live(), &keys.sorted(&order), fit, limit, stop)
             }
@@ -129,10 +129,10 @@ impl Heuristic {
     /// the fastest heuristic, alone.
     pub(super) fn groups(normal: &Normal) -> impl Iterator<Item = &'static [Self]> {
         let is_large = normal.spans.len() > MAX_SPANS;
-        let all = match normal.fixed.is_empty() {
+        let all = match normal.is_free() {
             true if is_large => &HEURISTICS[..=PARALLEL],
             true => &HEURISTICS[..],
-            // Only first fit places spans between those that are placed already.
+            // Only first fit places spans between those that are placed already, and looks at all conflicts.
             false => &HEURISTICS[FIRST_FIT..],
         };
         let (first, others) = all.split_at(1);

@@ -254,7 +254,7 @@ impl<F: FnMut(&SearchProgress) -> ControlFlow<()>> PlanSearch<'_, F> {
                 break;
             }
             // Around fixed offsets, the first plan may take the square of the number of buffers.
-            let has_fallback = self.has_plan || !shared.normal.fixed.is_empty();
+            let has_fallback = self.has_plan || !shared.normal.is_free();
             let stop = if has_fallback { self.budget.stop() } else { Stop::NEVER };
             let limit = if self.has_plan { self.best.height - 1 } else { u64::MAX };
             let place = |heuristic: &Heuristic| heuristic.place(shared, limit, &stop);
@@ -283,7 +283,8 @@ impl<F: FnMut(&SearchProgress) -> ControlFlow<()>> PlanSearch<'_, F> {
         let shared = self.shared;
         let (normal, keys) = (shared.normal, &shared.keys);
         let mut random = SplitMix64::new(seed);
-        let is_free = normal.fixed.is_empty();
+        // Only first fit and ejection see gaps.
+        let is_free = normal.is_free() && !normal.has_gaps();
         let is_perfect = is_free && chain::is_perfect(normal);
         let is_small = is_free && normal.spans.len() <= MAX_BACKTRACKING;
         let neighbors = if is_small { Neighbors::new(&normal.spans) } else { None };

@@ -1,4 +1,4 @@
-//! Fixed offsets, reserved ranges, and parts of buffers.
+//! Fixed offsets, reserved ranges, parts of buffers, gaps, exclusions, and blocks of limited size.
 
 use crate::buffer;
 use orlop_plan::{
@@ -13,22 +13,29 @@ enum Constraint {
     Fix(usize, u64),
     Reserve(u64, u64),
     PlaceIn(usize, usize, u64),
+    Gap(usize, u64, u64),
+    Exclude(usize, usize),
 }
 
-fn constraint(buffers: usize, size: u64) -> impl Strategy<Value = Constraint> {
+fn constraint(buffers: usize, time: u64, size: u64) -> impl Strategy<Value = Constraint> {
     prop_oneof![
-        (0..buffers, 0..2 * size).prop_map(|(index, offset)| Constraint::Fix(index, offset)),
-        (0..3 * size, 0..size).prop_map(|(start, length)| Constraint::Reserve(start, start + length)),
-        (0..buffers, 0..buffers, 0..size).prop_map(|(part, whole, at)| Constraint::PlaceIn(part, whole, at)),
-        (0..buffers, 0..buffers).prop_map(|(part, whole)| Constraint::PlaceIn(part, whole, 0)),
+        3 => (0..buffers, 0..time, 1..time).prop_map(|(index, at, length)| Constraint::Gap(index, at, length)),
+        2 => (0..buffers, 0..buffers).prop_map(|(one, other)| Constraint::Exclude(one, other)),
+        1 => (0..buffers, 0..2 * size).prop_map(|(index, offset)| Constraint::Fix(index, offset)),
+        1 => (0..3 * size, 0..size).prop_map(|(start, length)| Constraint::Reserve(start, start + length)),
+        1 => (0..buffers, 0..buffers, 0..size).prop_map(|(part, whole, at)| Constraint::PlaceIn(part, whole, at)),
+        1 => (0..buffers, 0..buffers).prop_map(|(part, whole)| Constraint::PlaceIn(part, whole, 0)),
     ]
 }
 
 /// Returns problems with constraints, as far as they do not contradict each other.
 fn constrained(buffers: usize, time: u64, size: u64, log2: u32) -> impl Strategy<Value = Problem> {
-    let constraints = prop::collection::vec(constraint(buffers, size), 0..4);
-    (prop::collection::vec(buffer(time, size, log2), 1..=buffers), constraints).prop_map(
-        |(buffers, constraints)| {
+    let constraints = prop::collection::vec(constraint(buffers, time, size), 0..6);
+    let limit = prop_oneof![2 => Just(0), 1 => 1..3_u64];
+    (prop::collection::vec(buffer(time, size, log2), 1..=buffers), constraints, limit).prop_map(
+        |(buffers, constraints, limit)| {
+            let alignment = buffers.iter().map(|buffer| buffer.alignment.bytes() as u64).max().unwrap_or(1);
+            let largest = buffers.iter().map(|buffer| buffer.size).max().unwrap_or(0);
             let mut builder = ProblemBuilder::new();
             for buffer in buffers {
                 builder.push(buffer).expect("sizes are small");
@@ -38,41 +45,60 @@ fn constrained(buffers: usize, time: u64, size: u64, log2: u32) -> impl Strategy
                     Constraint::Fix(index, offset) => builder.fix(index, offset),
                     Constraint::Reserve(start, end) => builder.reserve(start..end),
                     Constraint::PlaceIn(part, whole, offset) => builder.place_in(part, whole, offset),
+                    Constraint::Gap(index, start, length) => builder.gap(index, start..start + length),
+                    Constraint::Exclude(one, other) => builder.exclude(one, other),
                 };
             }
-            builder.finish()
+            let problem = builder.finish();
+            let limited = problem.clone().limit_blocks((limit * largest).next_multiple_of(alignment));
+            if limit > 0 { limited.unwrap_or(problem) } else { problem }
         },
     )
 }
 
-/// Returns `true` if offsets are those of a plan: the definition, byte by byte.
+/// Returns `true` if offsets are those of a plan, or of the first buffers in one: the definition, byte by byte.
 fn is_plan(problem: &Problem, offsets: &[u64]) -> bool {
     let group = |index: usize| problem.part_of(index).map_or(index, |(whole, _)| whole);
     let bytes = |index: usize| offsets[index]..offsets[index] + problem.buffers()[index].size;
-    (0..problem.len()).all(|index| {
+    let is_live = |index: usize, time: u64| {
         let buffer = &problem.buffers()[index];
-        let is_in_place =
-            problem.part_of(index).is_none_or(|(whole, at)| offsets[index] == offsets[whole] + at);
+        let is_in_gap = problem.gaps(index).iter().any(|gap| gap.contains(&time));
+        (buffer.start..buffer.end).contains(&time) && !is_in_gap
+    };
+    let last = problem.buffers().iter().map(|buffer| buffer.end).max().unwrap_or(0);
+    let live_together =
+        |one: usize, other: usize| (0..last).any(|time| is_live(one, time) && is_live(other, time));
+    let are_excluded = |one: usize, other: usize| {
+        problem.exclusions().any(|pair| pair == (one, other) || pair == (other, one))
+    };
+    (0..offsets.len()).all(|index| {
+        let buffer = &problem.buffers()[index];
+        let is_in = |(whole, at): (usize, u64)| offsets.get(whole).is_none_or(|of| of + at == offsets[index]);
+        let is_in_place = problem.part_of(index).is_none_or(is_in);
         let is_fixed = problem.fixed_offset(index).is_none_or(|fixed| fixed == offsets[index]);
         let is_aligned = offsets[index].is_multiple_of(buffer.alignment.bytes() as u64);
         let is_reserved = |byte: u64| problem.reserved().iter().any(|range| range.contains(&byte));
         let is_alone = (0..index).all(|other| {
-            let may_share = group(other) == group(index) || !buffer.lives_with(&problem.buffers()[other]);
-            may_share || !bytes(index).any(|byte| bytes(other).contains(&byte))
+            let may_share = group(other) == group(index) || !live_together(index, other);
+            (may_share && !are_excluded(index, other))
+                || !bytes(index).any(|byte| bytes(other).contains(&byte))
         });
-        is_in_place && is_fixed && is_aligned && is_alone && !bytes(index).any(is_reserved)
+        let block = |byte: u64| problem.block_limit().map_or(0, |limit| byte / limit);
+        let is_divided = bytes(index).any(|byte| block(byte) != block(offsets[index]));
+        let is_in_place = is_in_place && is_fixed && is_aligned && !is_divided;
+        is_in_place && is_alone && !bytes(index).any(is_reserved)
     })
 }
 
 /// Returns `true` if there is a plan of at most this height.
 fn has_plan(problem: &Problem, height: u64, offsets: &mut Vec<u64>) -> bool {
     let index = offsets.len();
-    let Some(buffer) = problem.buffers().get(index) else { return is_plan(problem, offsets) };
+    let Some(buffer) = problem.buffers().get(index) else { return true };
     (0..=height.saturating_sub(buffer.size)).any(|offset| {
         // Buffers without bytes may be anywhere.
         offsets.push(offset);
-        let found =
-            (buffer.size == 0 || offset + buffer.size <= height) && has_plan(problem, height, offsets);
+        let is_low = buffer.size == 0 || offset + buffer.size <= height;
+        let found = is_low && is_plan(problem, offsets) && has_plan(problem, height, offsets);
         offsets.pop();
         found
     })
@@ -122,7 +148,7 @@ proptest! {
         prop_assert_eq!(witness.bytes, problem.lower_bound());
         let mut builder = ProblemBuilder::new();
         for (index, mut buffer) in problem.buffers().iter().copied().enumerate() {
-            let lives = (buffer.start..buffer.end).contains(&witness.time);
+            let lives = problem.lifetimes(index).any(|lifetime| lifetime.contains(&witness.time));
             prop_assert_eq!(lives && buffer.size > 0, witness.buffers.contains(&index));
             buffer.size = if lives { buffer.size } else { 0 };
             builder.push(buffer).unwrap();

@@ -1,12 +1,14 @@
 //! The public interface: problems in `testdata`, random ones, tiny ones with all plans, untrusted files, and
 //! graphs.
 
+mod conflicts;
 mod constrained;
 mod graph;
 mod hostile;
 mod random;
 mod search;
 mod shipped;
+mod spaces;
 mod tiny;
 
 use orlop_core::Alignment;

@@ -9,7 +9,7 @@ use proptest::prelude::*;
 /// In any plan, buffers can be moved down until each is at 0 or on top of another, as close as its alignment
 /// allows. In order of offset, each buffer is then at 0 or at the rounded end of one below: all of these are
 /// tried.
-fn lowest(problem: &Problem) -> u64 {
+pub(crate) fn lowest(problem: &Problem) -> u64 {
     fn place(buffers: &[Buffer], offsets: &mut Vec<Option<u64>>, height: u64, best: &mut u64) {
         if height >= *best {
             return;

@@ -18,6 +18,7 @@ pub(crate) struct Text {
     /// The rank of the first new token among all: 0 for the best.
     pub(crate) first_rank: usize,
     request: usize,
+    was_preempted: bool,
 }
 
 /// A text whose sequence is in the pool.
@@ -151,6 +152,7 @@ impl<'a> Decoder<'a> {
             let mut admission = AdmissionRequest::new(fields, &text.tokens, left);
             admission.drafts = u32::try_from(request.drafts)?;
             admission.chunk = Some(u32::try_from(ROWS)?);
+            admission.resumed = text.was_preempted;
             match self.pool.admit(&admission) {
                 Ok(admission) => {
                     let text = self.waiting.remove(next);
@@ -181,6 +183,7 @@ impl<'a> Decoder<'a> {
         let Some(victim) = self.running.iter().rposition(is_less_urgent) else { return Ok(false) };
         let victim = self.running.remove(victim);
         self.pool.finish(victim.sequence)?;
+        self.texts[victim.text].was_preempted = true;
         self.waiting.push(victim.text);
         self.preemptions += 1;
         Ok(true)
@@ -360,7 +363,14 @@ impl Text {
         let mut tokens = Vec::with_capacity(request.prompt.len() + request.max_new);
         tokens.extend_from_slice(&request.prompt);
         let logits = Vec::with_capacity(request.max_new * VOCABULARY);
-        Self { tokens, logits, prompt: request.prompt.len(), first_rank, request: number }
+        Self {
+            tokens,
+            logits,
+            prompt: request.prompt.len(),
+            first_rank,
+            request: number,
+            was_preempted: false,
+        }
     }
 
     /// Chooses the next token by its scores.

@@ -11,16 +11,31 @@ what grew between two runs?     :func:`diff`
 what does another size need?    :func:`fit`
 is it more than allowed?        :func:`gate`, :func:`baseline`
 how does it look over time?     :func:`report`
+does it fit a GPU I have not?   :func:`dry_run`
 ==============================  ====================================================================
 
 A recording is given as a path, as bytes, as an open file, or as the object that
 ``torch.cuda.memory._snapshot()`` returns. No function needs a GPU, except :func:`record`.
+
+Beside the answers, there is host memory of orlop: a :class:`Tensor` of :func:`empty` or :func:`zeros` shares
+its memory with NumPy, PyTorch and others, by DLPack and the buffer protocol, without a copy.
+:func:`from_dlpack` and :func:`from_buffer` are the other direction.
 """
 
 from orlop._answer import Verdict
 from orlop._answers import baseline, describe, diff, fit, gate, report, what_if, why_oom
 from orlop._inputs import Progress, RecordingSource
-from orlop._native import InternalError, OrlopError, RecordingError
+from orlop._native import (
+    InternalError,
+    OrlopError,
+    RecordingError,
+    Tensor,
+    empty,
+    from_buffer,
+    from_dlpack,
+    live_bytes,
+    zeros,
+)
 from orlop._record import NotRecordedWarning, record
 from orlop._report import Report
 from orlop._results import (
@@ -47,6 +62,7 @@ from orlop._results import (
     SmallestMemory,
     WhatIf,
 )
+from orlop.dry_run import DryRun, dry_run
 
 __all__ = [
     "Advice",
@@ -56,6 +72,7 @@ __all__ = [
     "DeviceDiff",
     "DeviceSettings",
     "Diff",
+    "DryRun",
     "Estimate",
     "FailedRequest",
     "Fit",
@@ -77,15 +94,22 @@ __all__ = [
     "SiteDiff",
     "SiteFit",
     "SmallestMemory",
+    "Tensor",
     "Verdict",
     "WhatIf",
     "baseline",
     "describe",
     "diff",
+    "dry_run",
+    "empty",
     "fit",
+    "from_buffer",
+    "from_dlpack",
     "gate",
+    "live_bytes",
     "record",
     "report",
     "what_if",
     "why_oom",
+    "zeros",
 ]

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import signal
 import sys
+from pathlib import Path
 
 from orlop import _native
 
 
-def main() -> int:
-    """Runs the program with the arguments of this process, and returns its exit code."""
+def main(*command: str) -> int:
+    """Runs the program with a command and the arguments of this process, and returns its exit code."""
     # Ctrl-C ends the program at once: no Python code runs until it returns.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
-    return _native.run_program(["orlop", *sys.argv[1:]], sys.executable)
+    return _native.run_program(["orlop", *command, *sys.argv[1:]], sys.executable, str(Path(__file__).parent))
 
 
 if __name__ == "__main__":

@@ -172,6 +172,9 @@ def _torch_with_cuda() -> Any:
         import torch
     except ImportError:
         return "PyTorch is not installed"
+    # One for CUDA without the libraries of CUDA.
+    except (OSError, ValueError) as error:
+        return f"PyTorch cannot be loaded: {error}"
     if not torch.cuda.is_available():
         return "PyTorch has no CUDA device"
     return torch

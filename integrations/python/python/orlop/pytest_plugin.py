@@ -2,7 +2,7 @@
 
 A test with the marker ``orlop_gate`` is recorded. ``pytest --orlop-write-baseline FOLDER`` writes a baseline
 of each, ``pytest --orlop-gate FOLDER`` fails those that exceed theirs. A test can also give a recording
-itself, with the fixture ``orlop_recording``.
+itself, with the fixture ``orlop_recording``, and needs no GPU with ``orlop_dry_run``.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
-    from orlop import RecordingSource
+    from orlop import DryRun, RecordingSource
 
 # orlop itself is imported by the tests that need it: pytest loads this file in every run.
 
@@ -65,6 +65,20 @@ def orlop_recording(request: pytest.FixtureRequest) -> Callable[[RecordingSource
         request.node.stash[GIVEN] = recording
 
     return give
+
+
+@pytest.fixture
+def orlop_dry_run(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[..., DryRun]:
+    """Returns the function :func:`orlop.dry_run`, whose snapshot is the recording of this test."""
+
+    def run(program: Any, /, *arguments: Any, **options: Any) -> DryRun:
+        import orlop
+
+        result = orlop.dry_run(program, *arguments, **{"output": tmp_path / "orlop-dry-run", **options})
+        request.node.stash[GIVEN] = result.snapshot
+        return result
+
+    return run
 
 
 @pytest.hookimpl(wrapper=True)

@@ -34,17 +34,17 @@ library_calls! {
     fn cuFuncSetCacheConfig(_function: usize, _configuration: i32) |_machine| { Ok(()) }
 
     fn cuLaunchKernel(function: usize) |machine| {
-        machine.kernels.launch(function);
+        machine.begin_kernel(function);
         Ok(())
     }
 
     fn cuLaunchKernelEx(_configuration: usize, function: usize) |machine| {
-        machine.kernels.launch(function);
+        machine.begin_kernel(function);
         Ok(())
     }
 
     fn cuLaunchCooperativeKernel(function: usize) |machine| {
-        machine.kernels.launch(function);
+        machine.begin_kernel(function);
         Ok(())
     }
 

@@ -2,9 +2,14 @@
 
 use crate::abi::{fill_bytes, move_bytes, read_bytes, write_bytes};
 use crate::call::runtime_calls;
+use crate::caller::{Guess, note};
 use crate::code::{Failure, Outcome};
 use crate::machine::Machine;
 use crate::state::kernels::is_and_reduction;
+use crate::state::masks::is_of_sizes;
+
+/// The sizes of the numbers in which the elements of a mask are counted.
+const COUNT_BYTES: [usize; 2] = [4, 8];
 
 /// Copies bytes. Which side is a device's follows from the addresses, not from the kind that the caller
 /// names.
@@ -19,7 +24,7 @@ pub(in crate::exports) fn copy(machine: &mut Machine, to: usize, from: usize, by
         }
         (false, true) => answer(machine, to, from, bytes),
         (true, true) => {
-            let kept = machine.contents.read(from, bytes).map(<[u8]>::to_vec);
+            let kept = machine.contents.read(from, bytes);
             machine.forget(to, bytes);
             if let Some(kept) = kept {
                 machine.contents.write(to, kept);
@@ -28,16 +33,24 @@ pub(in crate::exports) fn copy(machine: &mut Machine, to: usize, from: usize, by
     }
 }
 
-/// Answers a read of device memory: what was copied there, true after an and-reduction, else zeros.
+/// Answers a read of device memory: what was copied there, true after an and-reduction, the count of a mask
+/// after its reduction, else zeros.
 fn answer(machine: &mut Machine, to: usize, from: usize, bytes: usize) {
     let kernel = machine.kernels.last_name().to_owned();
     if bytes == 1 && is_and_reduction(&kernel) {
         machine.counters.true_after_and += 1;
         write_bytes(to, &[1]);
+    } else if let Some(mask) = machine.true_count.filter(|_| COUNT_BYTES.contains(&bytes)) {
+        match mask.is_assumed {
+            true => note(Guess::Mask),
+            false => machine.counters.masks_counted += 1,
+        }
+        write_bytes(to, &mask.count.to_le_bytes()[..bytes]);
     } else if let Some(kept) = machine.contents.read(from, bytes) {
         machine.counters.kept += 1;
-        write_bytes(to, kept);
+        write_bytes(to, &kept);
     } else {
+        note(if is_of_sizes(&kernel) { Guess::Size } else { Guess::Zero });
         *machine.counters.zero.entry(kernel).or_default() += 1;
         fill_bytes(to, 0, bytes);
     }

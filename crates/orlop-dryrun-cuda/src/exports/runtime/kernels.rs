@@ -1,7 +1,10 @@
 //! Kernels: registration and launches that do nothing.
 
-use crate::abi::{Dimensions, Out, Text};
+use crate::abi::{Dimensions, In, Out, Text};
 use crate::call::{enter_uninitialized, runtime_calls};
+use crate::code::Outcome;
+use crate::machine::Machine;
+use crate::state::masks::MaskReduction;
 use std::cell::RefCell;
 
 /// A launch that the compiler's code prepared: grid, block, shared memory, stream.
@@ -77,6 +80,27 @@ pub(crate) extern "C" fn __cudaPopCallConfiguration(
     0
 }
 
+/// Launches a kernel on a stream.
+fn launch(machine: &mut Machine, kernel: usize, arguments: In<usize>, stream: usize) -> Outcome {
+    begin(machine, kernel, arguments)?;
+    machine.work.submit(stream)
+}
+
+/// Notes a kernel that is launched, with the addresses of its arguments.
+fn begin(machine: &mut Machine, kernel: usize, arguments: In<usize>) -> Outcome {
+    machine.begin_kernel(kernel);
+    let Some(mask) = MaskReduction::named(machine.kernels.last_name()) else { return Ok(()) };
+    // An iterator, whose first field is the address of the mask; where the count goes; the number of elements.
+    let &[iterator, _, elements] = arguments.list(3).as_slice() else { return Ok(()) };
+    let address = In::<usize>::from_address(iterator).get()?;
+    let elements = match mask.is_long {
+        true => In::<u64>::from_address(elements).get()?,
+        false => In::<u32>::from_address(elements).get()?.into(),
+    };
+    machine.count_mask(address, elements, mask.is_bytes);
+    Ok(())
+}
+
 runtime_calls! {
     fn __cudaGetKernel(kernel: Out<usize>, stub: usize) |_machine| { kernel.set(stub) }
 
@@ -84,19 +108,19 @@ runtime_calls! {
         kernel: usize,
         _grid: Dimensions,
         _block: Dimensions,
-        _arguments: usize,
+        arguments: In<usize>,
         _shared: usize,
         stream: usize,
-    ) |machine| { machine.launch(kernel, stream) }
+    ) |machine| { launch(machine, kernel, arguments, stream) }
 
     fn cudaLaunchKernel(
         stub: usize,
         _grid: Dimensions,
         _block: Dimensions,
-        _arguments: usize,
+        arguments: In<usize>,
         _shared: usize,
         stream: usize,
-    ) |machine| { machine.launch(stub, stream) }
+    ) |machine| { launch(machine, stub, arguments, stream) }
 
     fn cudaLaunchCooperativeKernel(
         stub: usize,
@@ -107,9 +131,8 @@ runtime_calls! {
         stream: usize,
     ) |machine| { machine.launch(stub, stream) }
 
-    fn cudaLaunchKernelExC(_configuration: usize, stub: usize, _arguments: usize) |machine| {
-        machine.kernels.launch(stub);
-        Ok(())
+    fn cudaLaunchKernelExC(_configuration: usize, stub: usize, arguments: In<usize>) |machine| {
+        begin(machine, stub, arguments)
     }
 
     fn cudaFuncGetAttributes(attributes: Out<u64>, _stub: usize) |machine| {

@@ -3,6 +3,7 @@
 mod admission;
 mod contract;
 mod drafts;
+mod events;
 mod hits;
 mod hostile;
 mod hybrid;

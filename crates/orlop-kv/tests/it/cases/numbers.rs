@@ -27,6 +27,26 @@ fn a_hit_is_counted_once_per_request_in_tokens() {
     assert_eq!(after.hit_tokens - before.hit_tokens, 400);
 }
 
+/// A request that was preempted comes back: its own tokens in the cache are no reuse, and the rest no miss.
+#[test]
+fn a_resumed_request_is_counted_apart() {
+    let mut oracle = oracle(vec![full(16)], 16);
+    let prompt = tokens(1, 64);
+    let at = oracle.admit(&prompt, 1).unwrap();
+    oracle.prefill(at).unwrap();
+    let before = oracle.books();
+    oracle.drop_sequence(at);
+    let request = AdmissionRequest::new(Oracle::fields(), &prompt, 1);
+    oracle.admit_by(&AdmissionRequest { resumed: true, ..request }).unwrap();
+    let after = oracle.books();
+    let counted = |stats: &orlop_kv::KvStats| {
+        let missed: u64 = orlop_kv::MissCause::ALL.iter().map(|&cause| stats.missed_tokens(cause)).sum();
+        (stats.requests, stats.query_tokens, stats.hit_tokens, missed)
+    };
+    assert_eq!((counted(&before), counted(&after)), ((1, 64, 0, 64), (1, 64, 0, 64)));
+    assert_eq!((after.resumed_tokens, after.resumed_hit_tokens), (64, 48));
+}
+
 /// vllm#40692; two arenas under one id. No two arenas share a byte, and every id is in range.
 #[test]
 fn arenas_tile_the_pool() {

@@ -118,7 +118,25 @@ fn panics_of_stores_and_transfers_are_contained() {
     assert_eq!(oracle.serve(&prompt), 32);
 }
 
-/// Events that no one takes are not kept.
+/// TensorRT-LLM#8830: a tier has a block, and its parent is nowhere. It is found when the parent is computed
+/// again, and behind no other one.
+#[test]
+fn a_block_of_a_store_is_found_behind_its_own_parent_only() {
+    let store_ = MemoryStore::default();
+    let mut oracle = oracle(vec![full(16)], 8);
+    attach(&mut oracle, 0, Some(Box::new(store_.clone())));
+    let (prompt, other) = (tokens(1, 33), [tokens(2, 16), tokens(1, 33)[16..].to_vec()].concat());
+    store(&mut oracle, &prompt);
+    store_.with(|blocks| blocks.retain(|key, _| key.index == 1));
+    for prompt in [&other, &prompt] {
+        assert_eq!((oracle.serve(prompt), stats(&oracle).store_reads), (0, 0));
+        oracle.pool.discard_cache();
+    }
+    oracle.serve(&tokens(1, 17));
+    assert_eq!((oracle.serve(&prompt), stats(&oracle).store_reads), (32, 1));
+}
+
+/// Tiers of a pool without events keep none. One that records them announces what host memory has.
 #[test]
 fn tiers_record_events_as_their_pool_does() {
     let mut oracle = oracle(vec![full(16)], 8);
@@ -127,5 +145,9 @@ fn tiers_record_events_as_their_pool_does() {
     let tiers = oracle.pool.detach_tiers().unwrap();
     let mut recording = Oracle::new(builder(vec![full(16)], 8).events(true));
     recording.pool.attach_tiers(tiers);
-    assert!(recording.pool.take_events().is_empty());
+    let events = recording.pool.take_events();
+    assert!(matches!(events[0], KvEvent::Reset { lost: 0 }), "{events:?}");
+    let is_host = |event: &KvEvent| matches!(event, KvEvent::BlockStored { tier: KvTier::Host, .. });
+    assert!(events.len() == 5 && events[1..].iter().all(is_host), "{events:?}");
+    assert_eq!(recording.pool.take_events(), []);
 }

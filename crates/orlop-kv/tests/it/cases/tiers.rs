@@ -339,6 +339,8 @@ fn a_mirror_knows_the_tiers() {
     });
     // Without a tier, it is an eviction.
     oracle.pool.detach_tiers();
+    mirror.apply(oracle.pool.take_events());
+    assert_eq!(mirror.bytes(KvTier::Host, 0) + mirror.bytes(KvTier::Host, 1), 0, "of tiers that are gone");
     oracle.serve(&tokens(1, 65));
     while oracle.pool.evict() {}
     let removed =

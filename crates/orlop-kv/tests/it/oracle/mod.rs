@@ -8,9 +8,10 @@ mod trace;
 mod transfer;
 
 pub(crate) use self::transfer::{Faults, MemoryStore};
+use orlop_core::StreamId;
 use orlop_kv::{
-    Admission, AdmissionRequest, AdmissionVerdict, ChainFields, KvError, KvPool, KvPoolBuilder, KvStats,
-    PageCopy, Sequence, StepId, Tenant, TicketId,
+    Admission, AdmissionRequest, AdmissionVerdict, ChainFields, GroupKind, KvError, KvLayer, KvPool,
+    KvPoolBuilder, KvStats, PageCopy, Sequence, StepId, Tenant, TicketId,
 };
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -288,6 +289,29 @@ impl Oracle {
     /// Loads tokens from another stream: it writes at once.
     pub(crate) fn begin_load(&mut self, at: usize, tokens: u32, lease: u64) -> Result<TicketId, KvError> {
         let (ticket, _) = self.pool.begin_load(&self.running[at].handle, tokens, lease)?;
+        self.load(at, tokens, ticket);
+        Ok(ticket)
+    }
+
+    /// As [`begin_load`](Self::begin_load), layer by layer: steps may follow before the ticket is complete.
+    pub(crate) fn begin_load_by_layer(&mut self, at: usize, tokens: u32, lease: u64) -> Result<(), KvError> {
+        let before = self.books();
+        let begun = self.pool.begin_load_by_layer(&self.running[at].handle, tokens, lease);
+        if begun.is_err() {
+            assert_eq!(before, self.books(), "a refused load changed something");
+        }
+        let (ticket, _) = begun?;
+        self.load(at, tokens, ticket);
+        for (group, spec) in self.pool.geometry().groups().to_vec().iter().enumerate() {
+            for layer in (0..spec.layers).filter(|_| spec.kind != GroupKind::Cross) {
+                let layer = KvLayer { group, layer };
+                self.pool.mark_layer_loaded(ticket, layer, StreamId::HOST).unwrap();
+            }
+        }
+        Ok(())
+    }
+
+    fn load(&mut self, at: usize, tokens: u32, ticket: TicketId) {
         let from = self.running[at].scheduled;
         let (mut before, mut writes, mut after) = (vec![], vec![], vec![]);
         self.trace(at, from, from + tokens, &mut before, &mut writes, &mut after);
@@ -298,7 +322,6 @@ impl Oracle {
         self.running[at].scheduled += tokens;
         self.running[at].launched += tokens;
         self.check();
-        Ok(ticket)
     }
 
     /// Completes or cancels the load of a sequence, if it has one.
@@ -308,19 +331,30 @@ impl Oracle {
             self.pool.complete(ticket).unwrap();
         } else {
             self.pool.cancel(ticket).unwrap();
-            (self.running[at].scheduled, self.running[at].launched) = (before, before);
+            self.took_back_load(at, before);
         }
         self.check();
+    }
+
+    /// A load was taken back, and with it what steps computed behind it: the pool forgets tokens that were
+    /// sampled from that.
+    fn took_back_load(&mut self, at: usize, before: u32) {
+        let sequence = &mut self.running[at];
+        (sequence.load, sequence.scheduled, sequence.launched) = (None, before, before);
+        let refused = self.pool.push_tokens(&sequence.handle, u32::MAX, &[]);
+        let Err(KvError::NotNextToken { known, .. }) = refused else { panic!("{refused:?}") };
+        assert!(known <= sequence.known);
+        sequence.known = known;
     }
 
     /// Lets time pass: leases that end take their loads back.
     pub(crate) fn pass_time(&mut self, ms: u64) {
         self.now += ms;
         self.pool.set_time(self.now);
-        for sequence in &mut self.running {
-            let Some((_, before)) = sequence.load else { continue };
-            if self.pool.len(&sequence.handle).unwrap().0 == before {
-                (sequence.load, sequence.scheduled, sequence.launched) = (None, before, before);
+        for at in 0..self.running.len() {
+            let Some((_, before)) = self.running[at].load else { continue };
+            if self.pool.len(&self.running[at].handle).unwrap().0 == before {
+                self.took_back_load(at, before);
             }
         }
         self.check();

@@ -1,0 +1,74 @@
+//! The sizes of what a mask selects, and the lines of the program at which values are decided.
+
+use super::process::Process;
+use super::{is_dry, run_dry, settings};
+use orlop_dryrun::settings::{Fraction, OUTPUT};
+use std::fs;
+use std::path::Path;
+
+/// The two passes of PyTorch's reduction of a boolean mask, and a kernel after it.
+const REDUCTION: usize = 0x100;
+const SECOND_PASS: usize = 0x200;
+const OTHER: usize = 0x300;
+
+/// Returns the count that PyTorch would read after the reduction of a mask.
+fn counted(process: &Process, mask: usize, elements: u64, after: &[usize]) -> u64 {
+    let iterator = [mask, 0];
+    let count = process.allocate(512).expect("it fits");
+    let arguments = [
+        iterator.as_ptr().expose_provenance(),
+        (&raw const count).expose_provenance(),
+        (&raw const elements).expose_provenance(),
+    ];
+    process.launch_with(REDUCTION, &arguments);
+    after.iter().for_each(|&stub| process.launch(stub));
+    let mut read = [9; 8];
+    process.read(&mut read, count);
+    u64::from_le_bytes(read)
+}
+
+#[test]
+fn a_mask_has_the_elements_that_were_copied_or_are_assumed() {
+    if !is_dry() {
+        let mut assumed = settings();
+        assumed.true_elements = Fraction::parse("0.25").expect("a part");
+        let folder = run_dry("masks::a_mask_has_the_elements_that_were_copied_or_are_assumed", &assumed);
+        let report = fs::read_to_string(folder.path().join("answers.json")).expect("the report");
+        for answer in [
+            "\"masks_counted\": 1",
+            "\"masks_assumed\": {\"train.py:7 step\": 3}",
+            "\"values_read_as_zero\": {\"train.py:7 step\": 1}",
+            "\"sizes_read_as_zero\": {\"a thread without a program\": 1}",
+        ] {
+            assert!(report.contains(answer), "{report}");
+        }
+        return;
+    }
+    extern "C" fn name_caller(name: *mut u8, size: usize) {
+        let line = b"train.py:7 step\0";
+        assert!(line.len() <= size);
+        // SAFETY: the buffer has room for `size` bytes, and is not the constant.
+        unsafe { std::ptr::copy_nonoverlapping(line.as_ptr(), name, line.len()) };
+    }
+    let process = Process::new();
+    process.call1("orlop_dry_run_name_callers", (name_caller as *const ()).expose_provenance());
+    process.register(REDUCTION, c"18DeviceReduceKernelNonZeroOpIbEEPKbEEPiyS9_");
+    process.register(SECOND_PASS, c"28DeviceReduceSingleTileKernelEPiSC_iS9_ii");
+    process.register(OTHER, c"_Z3addv");
+    let mask = process.allocate(4096).expect("it fits");
+    process.copy(mask, &mut [0, 1, 1, 0, 1]);
+    assert_eq!(counted(&process, mask, 5, &[SECOND_PASS]), 3);
+    // Not the mask that was copied: its size differs.
+    assert_eq!(counted(&process, mask, 4096, &[]), 1024);
+    // More elements than have 32 bits.
+    assert_eq!(counted(&process, mask, 1 << 40, &[]), 1 << 38);
+    // Cleared memory, into which a kernel may have written since.
+    process.copy(mask, &mut [0; 4]);
+    assert_eq!(counted(&process, mask, 4, &[]), 1);
+    // The count is the result of its kernel alone.
+    assert_eq!(counted(&process, mask, 4, &[OTHER]), 0);
+    process.call1("orlop_dry_run_name_callers", 0);
+    process.register(OTHER, c"DeviceScanKernel");
+    assert_eq!(counted(&process, mask, 4, &[OTHER]), 0);
+    process.report(&Path::new(&std::env::var_os(OUTPUT).expect("the folder")).join("answers.json"));
+}

@@ -1,0 +1,159 @@
+//! Transfers by layers over the simulated CUDA driver: its clock shows what runs at the same time, and it
+//! checks every access against all earlier ones.
+
+use crate::cases::tokens;
+use orlop_alloc::{Block, Request};
+use orlop_context::Context;
+use orlop_core::{Device, StreamId};
+use orlop_cuda::{CudaDevice, CudaOps, DeviceStream, install};
+use orlop_cudasim_control::{ExclusiveDriver, KernelRun, SimulatedDriver, SimulationConfig};
+use orlop_kv::{
+    AdmissionRequest, ChainFields, DeviceTransfer, KvGeometry, KvLayer, KvPool, LayerGroup, Sequence, Tenant,
+    TicketId,
+};
+use std::sync::Arc;
+use std::time::Duration;
+
+const LAYERS: u32 = 6;
+const ENTRY: u64 = 4096;
+/// Tokens that are loaded, in blocks of 16.
+const LOADED: u32 = 64;
+/// Bytes of a layer's load.
+const BYTES: usize = LOADED as usize * ENTRY as usize;
+
+fn layer(layer: u32) -> KvLayer {
+    KvLayer { group: 0, layer }
+}
+
+/// A pool on a simulated device on which a copy of a layer and its kernel take a millisecond each.
+struct Gpu {
+    pool: KvPool,
+    context: Context,
+    ops: Arc<CudaOps>,
+    kernels: DeviceStream,
+    copies: DeviceStream,
+    /// Dropped last: the driver is another test's then.
+    driver: ExclusiveDriver,
+}
+
+impl Gpu {
+    fn new() -> Self {
+        let config = SimulationConfig::new().operation_time(Duration::ZERO).call_time(Duration::ZERO);
+        let config = config.bytes_per_microsecond(BYTES as u64 / 1_000);
+        let driver = SimulatedDriver::exclusive(&config).unwrap();
+        let device = CudaDevice::new(0).unwrap();
+        let context = Context::new();
+        install(&context, &device).unwrap();
+        let (kernels, copies) = (device.create_stream().unwrap(), device.create_stream().unwrap());
+        let geometry = KvGeometry::new(vec![LayerGroup::full("full", LAYERS, ENTRY)]).unwrap();
+        let pool =
+            KvPool::builder(geometry).large_pages(8 * LAYERS).build(&context, device.device()).unwrap();
+        Self { pool, context, ops: Arc::new(CudaOps::new(&device)), kernels, copies, driver }
+    }
+
+    fn transfer(&self, stream: StreamId) -> DeviceTransfer {
+        DeviceTransfer::new(self.ops.clone(), stream)
+    }
+
+    fn host(&self, byte: u8) -> Block {
+        let mut block = self.context.allocate(Device::CPU, &Request::new(BYTES)).unwrap();
+        block.bytes_mut().unwrap().fill(byte);
+        block
+    }
+
+    fn admit(&mut self) -> Sequence {
+        let prompt = tokens(1, LOADED + 16);
+        let fields = ChainFields::new(Tenant::Shared, "weights", "bf16");
+        self.pool.admit(&AdmissionRequest::new(fields, &prompt, 1)).unwrap().sequence
+    }
+
+    /// Runs the kernel of a layer: it reads or writes the first `blocks` blocks of a sequence.
+    fn run_kernel(&self, sequence: &Sequence, layer: u32, writes: bool, blocks: usize) {
+        let view = self.pool.geometry().arena(0, layer, 0).unwrap();
+        let mut row = [0; 8];
+        self.pool.write_block_table(sequence, 0, view.part, u32::MAX, &mut row).unwrap();
+        let memory = self.pool.memory().unwrap().as_ptr().as_ptr().addr();
+        let mut run = KernelRun::new("attention").takes(Duration::from_millis(1));
+        let mut places = Vec::new();
+        for &page in &row[..blocks] {
+            let at = memory + usize::try_from(view.base + u64::from(page) * view.stride).unwrap();
+            let bytes = usize::try_from(view.bytes).unwrap();
+            run = if writes { run.writes(at, bytes) } else { run.reads(at, bytes) };
+            places.push((at, bytes));
+        }
+        let run = run.effect(move |memory| {
+            for &(at, bytes) in places.iter().filter(|_| writes) {
+                memory.write(at, &vec![u8::try_from(layer).unwrap() + 1; bytes]);
+            }
+        });
+        let stream = self.kernels.cudarc().cu_stream().addr() as u64;
+        self.driver.run_kernel(stream, run).unwrap();
+    }
+
+    /// Loads all layers beside a step that uses them, and returns the time that this takes. `waits` are the
+    /// layers whose kernels wait for their load.
+    fn load_and_compute(&mut self, ticket: TicketId, sequence: &Sequence, waits: u32) -> Duration {
+        let (kernels, copies) = (self.transfer(self.kernels.id()), self.transfer(self.copies.id()));
+        let before = self.driver.now();
+        let host = self.host(1);
+        self.pool.load_layer(&copies, ticket, layer(0), &host).unwrap();
+        for at in 0..LAYERS {
+            if at < waits {
+                self.pool.await_layer(&kernels, ticket, layer(at)).unwrap();
+            }
+            if at + 1 < LAYERS {
+                self.pool.load_layer(&copies, ticket, layer(at + 1), &host).unwrap();
+            }
+            self.run_kernel(sequence, at, false, LOADED as usize / 16);
+        }
+        self.kernels.synchronize().unwrap();
+        self.driver.now() - before
+    }
+}
+
+/// The kernels of a layer run while the next layer is loaded, and never before their own.
+#[test]
+fn a_layer_is_computed_while_the_next_one_is_loaded() {
+    for waits in [LAYERS, 2] {
+        let mut gpu = Gpu::new();
+        let sequence = gpu.admit();
+        let (ticket, _) = gpu.pool.begin_load_by_layer(&sequence, LOADED, 1_000).unwrap();
+        gpu.pool.append(&sequence, 16).unwrap();
+        let step = gpu.pool.close_step();
+        let taken = gpu.load_and_compute(ticket, &sequence, waits);
+        assert_eq!(gpu.driver.races().is_empty(), waits == LAYERS, "{:?}", gpu.driver.races());
+        if waits == LAYERS {
+            let one_by_one = Duration::from_millis(2 * u64::from(LAYERS));
+            assert!(taken < one_by_one * 7 / 10, "{taken:?} of {one_by_one:?}");
+        }
+        gpu.pool.settle(step).unwrap();
+        gpu.pool.complete(ticket).unwrap();
+        assert_eq!(gpu.pool.len(&sequence).unwrap(), (LOADED + 16, LOADED + 16));
+    }
+}
+
+/// A layer is stored behind its own kernel: the simulated driver reports a copy that follows another stream.
+#[test]
+fn a_layer_is_stored_behind_its_kernel() {
+    for follows_kernels in [true, false] {
+        let mut gpu = Gpu::new();
+        let sequence = gpu.admit();
+        gpu.pool.append(&sequence, LOADED).unwrap();
+        let step = gpu.pool.close_step();
+        let ticket = gpu.pool.begin_store_by_layer(&sequence, LOADED, 1_000).unwrap();
+        let transfer = gpu.transfer(gpu.copies.id());
+        let kernels = if follows_kernels { gpu.kernels.id() } else { gpu.copies.id() };
+        for at in 0..LAYERS {
+            gpu.run_kernel(&sequence, at, true, LOADED as usize / 16);
+            let mut host = gpu.host(0);
+            gpu.pool.store_layer(&transfer, ticket, layer(at), kernels, &mut host).unwrap();
+            let written = u8::try_from(at).unwrap() + 1;
+            let is_written = host.bytes().unwrap().iter().all(|&byte| byte == written);
+            assert!(is_written || !follows_kernels, "layer {at}");
+        }
+        gpu.kernels.synchronize().unwrap();
+        gpu.pool.settle(step).unwrap();
+        gpu.pool.complete(ticket).unwrap();
+        assert_eq!(gpu.driver.races().is_empty(), follows_kernels, "{:?}", gpu.driver.races());
+    }
+}

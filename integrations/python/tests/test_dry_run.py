@@ -1,0 +1,182 @@
+"""Dry runs from Python."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import platform
+import subprocess
+import sys
+from pathlib import Path
+
+import orlop
+import pytest
+
+# A training step of a GPT-2 of 124 million parameters, with PyTorch alone.
+GPT2 = """
+import sys
+import torch
+
+class Block(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.norm1, self.norm2 = torch.nn.LayerNorm(768), torch.nn.LayerNorm(768)
+        self.qkv, self.out = torch.nn.Linear(768, 3 * 768), torch.nn.Linear(768, 768)
+        self.mlp = torch.nn.Sequential(torch.nn.Linear(768, 3072), torch.nn.GELU(), torch.nn.Linear(3072, 768))
+
+    def forward(self, x):
+        heads = self.qkv(self.norm1(x)).unflatten(-1, (3, 12, 64)).permute(2, 0, 3, 1, 4)
+        y = torch.nn.functional.scaled_dot_product_attention(*heads, is_causal=True)
+        x = x + self.out(y.transpose(1, 2).flatten(2))
+        return x + self.mlp(self.norm2(x))
+
+def step(batch):
+    model = torch.nn.Sequential(
+        torch.nn.Embedding(50257, 768), *(Block() for _ in range(12)), torch.nn.Linear(768, 50257, bias=False)
+    ).cuda()
+    model[-1].weight = model[0].weight
+    optimizer = torch.optim.AdamW(model.parameters())
+    tokens = torch.randint(0, 50257, (batch, 1024), device="cuda")
+    with torch.autocast("cuda", dtype=torch.bfloat16):
+        logits = model(tokens)
+    torch.nn.functional.cross_entropy(logits.flatten(0, 1), tokens.flatten()).backward()
+    optimizer.step()
+
+if __name__ == "__main__":
+    step(int(sys.argv[1]))
+    print("stepped")
+"""
+
+PYTORCH = importlib.util.find_spec("torch")
+CUDA = Path(PYTORCH.origin).with_name("lib") / "libtorch_cuda.so" if PYTORCH and PYTORCH.origin else None
+needs_torch = pytest.mark.skipif(not (CUDA and CUDA.exists()), reason="PyTorch for CUDA is not installed")
+pytestmark = pytest.mark.skipif(
+    (sys.platform, platform.machine()) != ("linux", "x86_64"), reason="dry runs need Linux on x86-64"
+)
+
+
+@pytest.fixture
+def gpt2(tmp_path: Path) -> Path:
+    path = tmp_path / "gpt2.py"
+    path.write_text(GPT2)
+    return path
+
+
+def test_the_library_is_beside_the_module() -> None:
+    assert orlop.__file__ is not None
+    assert Path(orlop.__file__).with_name("liborlop_dryrun_cuda.so").is_file()
+
+
+def test_what_cannot_be_run_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ValueError, match="unknown GPU"):
+        orlop.dry_run("train.py", device="h101", output=tmp_path)
+    with pytest.raises(TypeError, match="another process cannot make this call"):
+        orlop.dry_run(lambda: None, output=tmp_path)
+    monkeypatch.setenv("ORLOP_DRY_RUN", "1")
+    with pytest.raises(orlop.OrlopError, match="a dry run itself"):
+        orlop.dry_run("train.py", output=tmp_path)
+
+
+@pytest.mark.skipif(PYTORCH is not None, reason="PyTorch is installed")
+def test_a_python_without_pytorch_is_named(tmp_path: Path) -> None:
+    with pytest.raises(orlop.OrlopError, match="has no PyTorch"):
+        orlop.dry_run("train.py", output=tmp_path)
+
+
+@needs_torch
+def test_one_command_answers_for_a_training_step(gpt2: Path, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "orlop.dry_run", "--device", "h100", str(gpt2), "4"]
+    done = subprocess.run(command, cwd=tmp_path, check=False, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("stepped\nfits NVIDIA H100 80GB HBM3"), done.stdout
+    assert (tmp_path / "orlop-dry-run/snapshot.pickle").is_file()
+
+
+@needs_torch
+def test_a_script_fits_or_not(gpt2: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    run = orlop.dry_run(gpt2, 4, output=tmp_path / "run")
+    assert run.fits and run.confidence == "high" and run.doubts == ()
+    # Weights, gradients and the two states of AdamW of 124 million parameters, and activations.
+    assert 2_000_000_000 < run.peak_reserved < run.memory
+    assert "stepped" in capfd.readouterr().err
+    assert orlop.describe(run.snapshot).devices[0].peak_reserved == run.peak_reserved
+    failed = orlop.dry_run(gpt2, 4, memory=4 << 30, output=tmp_path / "failed")
+    assert failed.outcome == "does_not_fit"
+    assert failed.devices[0].lacking is not None and failed.devices[0].lacking > failed.memory
+    assert str(failed).startswith("does not fit NVIDIA H100 80GB HBM3 (4.00 GiB)")
+
+
+FUNCTION = """
+import sys
+
+import orlop
+
+def step(bytes):
+    import torch
+
+    torch.empty(bytes, dtype=torch.uint8, device="cuda")
+
+if __name__ == "__main__":
+    run = orlop.dry_run(step, 64 << 20, output=sys.argv[1])
+    print(run.outcome, run.peak_reserved)
+"""
+
+
+@needs_torch
+def test_a_function_is_run_in_another_process(tmp_path: Path) -> None:
+    (tmp_path / "steps.py").write_text(FUNCTION)
+    # A function of the program itself, and one of a module.
+    (tmp_path / "other.py").write_text(
+        FUNCTION.replace("(step,", "(steps.step,").replace("orlop", "orlop, steps", 1)
+    )
+    for program in ("steps.py", "other.py"):
+        command = [sys.executable, program, str(tmp_path / "run")]
+        done = subprocess.run(command, cwd=tmp_path, check=False, capture_output=True, text=True)
+        assert done.stdout == f"fits {64 << 20}\n", done.stderr
+
+
+# Each rank of a data-parallel training, with whole or with sharded states.
+RANKS = """
+import os
+import sys
+
+import torch
+import torch.distributed as dist
+
+rank = int(os.environ["LOCAL_RANK"])
+torch.cuda.set_device(rank)
+dist.init_process_group("nccl")
+model = torch.nn.Sequential(*(torch.nn.Linear(1024, 1024) for _ in range(4))).cuda()
+if sys.argv[1] == "sharded":
+    from torch.distributed.fsdp import fully_shard
+
+    model = fully_shard(model)
+else:
+    model = torch.nn.parallel.DistributedDataParallel(model, device_ids=[rank])
+optimizer = torch.optim.AdamW(model.parameters())
+model(torch.randn(8, 1024, device="cuda")).sum().backward()
+optimizer.step()
+gathered = [None] * dist.get_world_size()
+dist.all_gather_object(gathered, {"rank": rank})
+assert len(gathered) == 2
+dist.destroy_process_group()
+"""
+
+
+@needs_torch
+def test_ranks_are_processes(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(RANKS)
+    command = [sys.executable, "-m", "orlop.dry_run", "--quick", "--json", "--devices", "h100x2", "--"]
+    command += [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    peaks = []
+    for states in ("whole", "sharded"):
+        call = [*command, "train.py", states]
+        done = subprocess.run(call, cwd=tmp_path, check=False, capture_output=True, text=True, timeout=300)
+        assert done.returncode == 0, done.stderr
+        run = json.loads(done.stdout)
+        assert sorted(rank["device"] for rank in run["runs"]) == [0, 1]
+        first, second = (rank["peak_reserved"] for rank in run["runs"])
+        assert first == second
+        peaks.append(first)
+    # The optimizer's states of four layers of 4 MiB: whole, or halves.
+    assert peaks[0] > peaks[1]
