@@ -82,6 +82,27 @@ pub(crate) fn msrv(shell: &Shell) -> Result<Outcome> {
     Ok(Outcome::Passed(format!("Rust {toolchain}: {} crates", packages.len())))
 }
 
+/// Compares the published members with the last release, of which the tag is `v` and its version: a change
+/// that breaks programs needs another version.
+pub(crate) fn semver(shell: &Shell) -> Result<Outcome> {
+    let tag = shell.output_of("git", &["describe", "--tags", "--abbrev=0", "--match", "v[0-9]*"]);
+    let Some(tag) = tag.as_deref().map(str::trim).filter(|tag| !tag.is_empty()) else {
+        return Ok(Outcome::Skipped("no release is tagged: there is nothing to compare with".to_owned()));
+    };
+    if !shell.answers("cargo", &["semver-checks", "--version"]) {
+        return Ok(Outcome::Skipped("no cargo-semver-checks: cargo install cargo-semver-checks".to_owned()));
+    }
+    let members = members(shell)?;
+    let libraries: Vec<&str> = members
+        .iter()
+        .filter(|member| member.is_published() && member.is_library())
+        .map(|member| member.name.as_str())
+        .collect();
+    let mut command = shell.cargo(&["semver-checks", "--baseline-rev", tag]);
+    shell.run("semver", command.args(package_args(&libraries)))?;
+    Ok(Outcome::Passed(format!("{} crates as of {tag}", libraries.len())))
+}
+
 /// Checks bans, licences and sources of all dependencies. Advisories need a database that is not available
 /// everywhere.
 pub(crate) fn deny(shell: &Shell, report: &mut Report) {

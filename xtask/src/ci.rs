@@ -23,6 +23,7 @@ pub(crate) fn run(shell: &Shell, report: &mut Report, install: bool) {
     report.step("doc", || checks::doc(shell));
     report.step("package", || checks::package(shell));
     report.step("msrv", || checks::msrv(shell));
+    report.step("semver", || checks::semver(shell));
     golden::run(shell, report, &shell.root().join(TESTDATA));
     checks::deny(shell, report);
     report.step("wheel: sources", || wheel::sources(shell));

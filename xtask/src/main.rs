@@ -161,6 +161,8 @@ enum Task {
     Package,
     /// Check the published crates with the oldest supported compiler
     Msrv,
+    /// Compare the published libraries with the last release
+    Semver,
     /// Check each library crate alone under every set of its features
     Powerset,
     /// Check the licences and sources of the dependencies
@@ -245,6 +247,7 @@ fn main() -> ExitCode {
         Task::Tidy => report.step("tidy", || tidy::run(shell)),
         Task::Package => report.step("package", || checks::package(shell)),
         Task::Msrv => report.step("msrv", || checks::msrv(shell)),
+        Task::Semver => report.step("semver", || checks::semver(shell)),
         Task::Powerset => powerset::run(shell, report),
         Task::Deny => checks::deny(shell, report),
         Task::Targets => checks::targets(shell, report),

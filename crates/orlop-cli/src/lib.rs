@@ -30,6 +30,7 @@ mod plan_capacity;
 mod plan_input;
 mod plan_model;
 mod plan_output;
+mod plan_spaces;
 mod plan_verify;
 mod progress;
 mod ranks;

@@ -7,6 +7,7 @@ use crate::plan_capacity::CapacityEntry;
 use crate::plan_input::PlanInput;
 use crate::plan_model::{self, SizedModel};
 use crate::plan_output::{write_page, write_plan, write_solution};
+use crate::plan_spaces;
 use crate::plan_verify;
 use crate::table::{self, bytes, count};
 use orlop::lab::plan::{PlanFile, Unplanned};
@@ -112,6 +113,12 @@ pub(crate) fn run(arguments: &PlanArguments) -> Result<(), Failures> {
     }
     if !matches!(input, PlanInput::Recording(_)) && arguments.device.is_some() {
         refuse("--device is for recordings");
+    }
+    if !arguments.spaces.is_empty() {
+        return plan_spaces::run(arguments, input);
+    }
+    if matches!(&input, PlanInput::Table(problem) if problem.prefers_spaces()) {
+        refuse("the column spaces needs --space: remove it if there is one memory");
     }
     let wrong = |error: &dyn std::fmt::Display| format!("{}: {error}", arguments.file.display());
     let (unit, file, answers) = match input {

@@ -1,6 +1,7 @@
 //! The command line of `orlop plan`.
 
 use clap::{Args, ValueEnum};
+use orlop::plan::Space;
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -52,6 +53,11 @@ pub(crate) struct PlanArguments {
     #[arg(long, value_name = "BYTES", value_parser = crate::arguments::bytes)]
     pub(crate) block_limit: Option<u64>,
 
+    /// A memory, like sram=1MiB or dram=8GiB@10 with the cost of an access to one byte, otherwise the number
+    /// of memories before it; given several times, each buffer gets one of them, at the least cost
+    #[arg(long = "space", value_name = "NAME=BYTES[@COST]", value_parser = space)]
+    pub(crate) spaces: Vec<(String, u64, Option<u64>)>,
+
     /// Writes the plan as JSON: offsets, lifetimes and sizes; as PLAN.csv in minimalloc's solution format
     #[arg(long, short, value_name = "PLAN")]
     pub(crate) output: Option<PathBuf>,
@@ -66,7 +72,7 @@ pub(crate) struct PlanArguments {
 
     /// Checks a plan that --output wrote, and plans nothing
     #[arg(long, conflicts_with_all = ["order", "inputs", "bindings", "values", "bounds", "budget",
-        "capacity", "block_limit", "output", "report", "device", "json"])]
+        "capacity", "block_limit", "spaces", "output", "report", "device", "json"])]
     pub(crate) verify: bool,
 
     /// Prints JSON, an object as --output writes it, instead of a table
@@ -88,6 +94,12 @@ impl PlanArguments {
     pub(crate) fn is_for_model(&self) -> bool {
         let names = [!self.inputs.is_empty(), !self.bindings.is_empty(), !self.values.is_empty()];
         names.contains(&true) || !self.bounds.is_empty() || self.order != NodeOrder::Given
+    }
+
+    /// Returns the memories.
+    pub(crate) fn spaces(&self) -> impl Iterator<Item = Space> + '_ {
+        let spaces = (0..).zip(&self.spaces);
+        spaces.map(|(number, (name, capacity, cost))| Space::new(name, *capacity, cost.unwrap_or(number)))
     }
 
     /// Returns `true` if the plan is written as CSV.
@@ -139,6 +151,16 @@ fn binding(text: &str) -> Result<(String, Vec<RangeInclusive<u64>>), &'static st
     binding.ok_or("expected a name and a number, like batch=8, batch=1..8 or batch=1,8")
 }
 
+fn space(text: &str) -> Result<(String, u64, Option<u64>), &'static str> {
+    let expected = "expected a name, bytes and a cost, like sram=1MiB or dram=8GiB@10";
+    let (name, rest) = named(text).ok_or(expected)?;
+    let (size, cost) = match rest.split_once('@') {
+        Some((size, cost)) => (size, Some(cost.parse().map_err(|_| expected)?)),
+        None => (rest, None),
+    };
+    Ok((name, crate::arguments::bytes(size).map_err(|_| expected)?, cost))
+}
+
 fn duration(text: &str) -> Result<Duration, &'static str> {
     let expected = "expected a time with a unit: 500us, 50ms, 1.5s, 2min";
     let at = text.find(|letter: char| letter.is_ascii_alphabetic()).ok_or(expected)?;
@@ -174,6 +196,11 @@ mod tests {
         assert_eq!(bound("a=2x9"), Ok(("a".to_owned(), vec![2, 9])));
         assert_eq!(value("rate=16000, 0.5"), Ok(("rate".to_owned(), vec![16000.0, 0.5])));
         assert!(["16000", "rate=", "rate=NaN", "rate=inf"].iter().all(|text| value(text).is_err()));
+        assert_eq!(space("sram=1KiB"), Ok(("sram".to_owned(), 1024, None)));
+        assert_eq!(space("a=b=2@10"), Ok(("a=b".to_owned(), 2, Some(10))));
+        assert!(
+            ["sram", "sram=", "sram=x", "sram=1@", "sram=1@-1", "=1"].iter().all(|it| space(it).is_err())
+        );
         assert_eq!(duration("1s"), Ok(Duration::from_secs(1)));
         assert_eq!(duration("0.5 ms"), Ok(Duration::from_micros(500)));
         assert_eq!(duration("2min"), Ok(Duration::from_secs(120)));

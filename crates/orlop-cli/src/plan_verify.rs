@@ -4,7 +4,7 @@ use crate::output::{self, Failures};
 use crate::plan_arguments::PlanArguments;
 use crate::plan_input::read_model;
 use crate::table::{self, bytes, count};
-use orlop::lab::plan::{BoundCheck, PlanFile};
+use orlop::lab::plan::{BoundCheck, PlanFile, SpacesFile};
 use orlop::onnx::{ModelPlan, OnnxFile};
 use serde::Deserialize;
 use std::fs;
@@ -15,6 +15,7 @@ use std::path::Path;
 #[serde(untagged)]
 enum WrittenPlans {
     Several { peak: u64, plans: Vec<WrittenPlan> },
+    Spaces(SpacesFile),
     One(Box<WrittenPlan>),
 }
 
@@ -35,6 +36,19 @@ pub(crate) struct Verified {
     bounds: BoundCheck,
 }
 
+impl Verified {
+    fn of_spaces(file: &SpacesFile) -> Self {
+        let plans = || file.spaces.iter().map(|space| &space.plan);
+        Self {
+            plans: file.spaces.len(),
+            buffers: plans().map(|plan| plan.offsets.len()).sum(),
+            peak: plans().map(|plan| plan.peak).fold(0, u64::saturating_add),
+            verdict: file.verdict.clone(),
+            bounds: BoundCheck::Unchecked,
+        }
+    }
+}
+
 pub(crate) fn run(arguments: &PlanArguments) -> Result<(), Failures> {
     let path = &arguments.file;
     let model = arguments.model.as_deref().map(read_model).transpose()?;
@@ -44,7 +58,7 @@ pub(crate) fn run(arguments: &PlanArguments) -> Result<(), Failures> {
         None => String::new(),
     };
     let bound = match verified.bounds {
-        BoundCheck::Unchecked => "; the bound is above the load and was not checked",
+        BoundCheck::Unchecked => "; a bound was not checked",
         _ => "",
     };
     let plans = if verified.plans == 1 {
@@ -70,6 +84,11 @@ pub(crate) fn check(path: &Path, model: Option<&OnnxFile>) -> Result<Verified, S
     let (peak, plans) = match written {
         WrittenPlans::Several { peak, plans } => (Some(peak), plans),
         WrittenPlans::One(plan) => (None, vec![*plan]),
+        WrittenPlans::Spaces(_) if model.is_some() => return Err(invalid(&"it is no plan of a model")),
+        WrittenPlans::Spaces(spaces) => {
+            spaces.verify().map_err(|error| invalid(&error))?;
+            return Ok(Verified::of_spaces(&spaces));
+        }
     };
     let mut bounds = BoundCheck::Load;
     for plan in &plans {

@@ -28,6 +28,11 @@
 //! | `interop` | cudarc's launches and slices |
 //! | `register` | allocators by name, and a device in a context |
 
+/// The README's example is a test.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
+
 mod allocators;
 mod device;
 mod driver;

@@ -1,8 +1,8 @@
 //! The lines of the program at which values were decided by noise.
 //!
-//! The code that starts the recording gives a function that writes the innermost line of the program. It takes
-//! Python's lock, which a thread can hold that waits for the machine: so it is called after the machine is
-//! unlocked, and what was noted until then is of this thread.
+//! The code that starts the recording gives a function that writes the innermost line of the program. It
+//! takes Python's lock, which a thread can hold that waits for the machine: so it is called after the machine
+//! is unlocked, and what was noted until then is of this thread.
 
 use crate::call;
 use crate::machine::Machine;

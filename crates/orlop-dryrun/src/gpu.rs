@@ -55,7 +55,7 @@ pub const GPU_MODELS: [GpuModel; 9] = [
         multiprocessors: 132,
         l2_cache: 50 << 20,
         source: "memory: testdata/torch-runs (driver 580); overhead: 639 to 771 MiB for the programs of \
-                 docs/dry-run.md, 751 after a matrix product, 767 with cuDNN",
+                 docs/dry-run-accuracy.md, 751 after a matrix product, 767 with cuDNN",
     },
     GpuModel {
         key: "h200",

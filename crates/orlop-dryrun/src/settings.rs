@@ -69,8 +69,7 @@ impl Fraction {
     pub fn parse(text: &str) -> Option<Self> {
         let value: f64 = text.parse().ok().filter(|value| (0.0..=1.0).contains(value))?;
         let millionths = (value * f64::from(Self::WHOLE)).round();
-        // From 0 to the whole, without a fraction.
-        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // A whole number from 0 on.
         Some(Self(millionths as u32))
     }
 

@@ -11,6 +11,8 @@ use std::ops::{Range, RangeInclusive};
 #[derive(Debug, Clone, Default)]
 pub struct PlanBuilder {
     buffers: Vec<Declared>,
+    /// By buffer.
+    ids: Vec<BufferId>,
     budget: Option<SearchBudget>,
 }
 
@@ -74,8 +76,7 @@ impl PlanBuilder {
         let contiguous = Layout::contiguous(spec.shape.clone());
         let layout = Layout::new(spec.shape.clone(), contiguous.strides().clone(), first)?;
         let (steps, memory) = (base.steps.clone(), base.memory);
-        self.buffers.push(Declared { spec, layout, steps, memory });
-        Ok(BufferId(self.buffers.len() - 1))
+        Ok(self.add(Declared { spec, layout, steps, memory }))
     }
 
     /// Adds a buffer that a step writes over another one, which is not used after that step: it gets the same
@@ -119,15 +120,22 @@ impl PlanBuilder {
     ///
     /// [`ExecError::Problem`] if their bytes exceed 64 bits; [`ExecError::TooLarge`].
     pub fn finish(self) -> Result<ExecutionPlan> {
-        ExecutionPlan::new(self.buffers, self.budget)
+        ExecutionPlan::new(self.buffers, &self.ids, self.budget)
     }
 
     /// Adds a buffer in memory of its own, or in that of the buffer with this number.
     pub(crate) fn declare(&mut self, spec: BufferSpec, steps: Range<u64>, memory: Option<usize>) -> BufferId {
         let id = self.buffers.len();
         let layout = Layout::contiguous(spec.shape.clone());
-        self.buffers.push(Declared { spec, layout, steps, memory: memory.unwrap_or(id) });
-        BufferId(id)
+        self.add(Declared { spec, layout, steps, memory: memory.unwrap_or(id) })
+    }
+
+    fn add(&mut self, buffer: Declared) -> BufferId {
+        let before = self.ids.last().map(|id| id.declarations).unwrap_or_default();
+        let id = BufferId { index: self.buffers.len(), declarations: before.and(&buffer.spec) };
+        self.buffers.push(buffer);
+        self.ids.push(id);
+        id
     }
 
     /// Returns the number of buffers.
@@ -138,6 +146,7 @@ impl PlanBuilder {
     /// Removes all buffers but the first `count`.
     pub(crate) fn truncate(&mut self, count: usize) {
         self.buffers.truncate(count);
+        self.ids.truncate(count);
     }
 
     /// Checks that a buffer can be in the memory of another one.
@@ -146,12 +155,13 @@ impl PlanBuilder {
     }
 
     pub(crate) fn device_of(&self, id: BufferId) -> Device {
-        self.buffers[id.0].spec.device
+        self.buffers[id.index].spec.device
     }
 
     fn get(&self, id: BufferId) -> Result<&Declared> {
-        let unknown = ExecError::UnknownBuffer { buffer: id.0, buffers: self.buffers.len() };
-        self.buffers.get(id.0).ok_or(unknown)
+        let unknown = ExecError::UnknownBuffer { buffer: id.index, buffers: self.buffers.len() };
+        let buffer = self.buffers.get(id.index).ok_or(unknown)?;
+        if self.ids[id.index] == id { Ok(buffer) } else { Err(other_plan(id, &buffer.spec.name)) }
     }
 }
 
@@ -167,6 +177,11 @@ fn check_arena(spec: &BufferSpec, other: &Declared) -> Result<()> {
         true => Ok(()),
         false => Err(not_over(spec, other, "it is in another arena")),
     }
+}
+
+/// Returns the error of an id of another plan, of whose number there is the buffer `name` in this one.
+pub(crate) fn other_plan(id: BufferId, name: &str) -> ExecError {
+    ExecError::OtherPlan { buffer: id.index, name: name.into() }
 }
 
 fn too_small(spec: &BufferSpec, needed: usize, of: &Declared) -> ExecError {

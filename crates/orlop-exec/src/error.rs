@@ -1,6 +1,6 @@
 //! [`ExecError`]: the errors of this crate, which name buffers as they were declared.
 
-use orlop_core::{Device, MemoryKind};
+use orlop_core::{Alignment, Device, MemoryKind};
 use orlop_plan::{GraphError, PlanError, ProblemError};
 use orlop_tensor::planned::{PlannedError, StrayWrite, Unsanitizable};
 use std::ops::RangeInclusive;
@@ -12,6 +12,14 @@ pub type Result<T, E = ExecError> = std::result::Result<T, E>;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ExecError {
+    /// The buffer is one of another plan, which declares other buffers.
+    #[error("buffer {buffer} is of another plan: in this one, \"{name}\" has its number")]
+    OtherPlan {
+        /// The number of the buffer.
+        buffer: usize,
+        /// The name of the buffer that has this number here.
+        name: Box<str>,
+    },
     /// The plan has no buffer of this number: it is one of another plan.
     #[error("there is no buffer {buffer} in this plan of {buffers}")]
     UnknownBuffer {
@@ -61,6 +69,26 @@ pub enum ExecError {
         kind: MemoryKind,
         /// The reason.
         source: Unsanitizable,
+    },
+    /// The number of blocks is not that of the arenas.
+    #[error("{blocks} blocks for {arenas} arenas")]
+    Blocks {
+        /// The number of blocks.
+        blocks: usize,
+        /// The number of arenas.
+        arenas: usize,
+    },
+    /// A block does not have what its arena needs.
+    #[error("the block of arena {arena} needs {bytes} bytes on {device}, aligned to {align}")]
+    UnfitBlock {
+        /// The number of the arena.
+        arena: usize,
+        /// The bytes that it needs.
+        bytes: usize,
+        /// The alignment that it needs.
+        align: Alignment,
+        /// Its device.
+        device: Device,
     },
     /// The step is before the present one.
     #[error("step {step} is before the present one, {now}: `begin` starts the next run")]

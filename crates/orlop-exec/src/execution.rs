@@ -1,7 +1,7 @@
 //! [`Execution`]: the arenas of a plan, and the steps of its runs.
 
 use crate::{ArenaPlan, BufferId, ExecError, ExecutionPlan, Result};
-use orlop_alloc::Request;
+use orlop_alloc::{Block, Request};
 use orlop_context::Context;
 use orlop_tensor::Tensor;
 use orlop_tensor::planned::{PlannedError, PlannedMemory, PlannedPart, StrayWrite};
@@ -38,6 +38,13 @@ pub struct StepGuard<'a> {
 impl Execution {
     pub(crate) fn new(plan: &ExecutionPlan, context: &Context) -> Result<Self> {
         let arenas = plan.arenas().iter().map(|arena| reserve(arena, context));
+        let arenas = arenas.collect::<Result<_>>()?;
+        Ok(Self { plan: plan.clone(), context: context.clone(), arenas, now: 0, sanitize: None })
+    }
+
+    /// Creates an execution in blocks that fit the arenas.
+    pub(crate) fn in_blocks(plan: &ExecutionPlan, context: &Context, blocks: Vec<Block>) -> Result<Self> {
+        let arenas = plan.arenas().iter().zip(blocks).map(|(arena, block)| divide(arena, block, context));
         let arenas = arenas.collect::<Result<_>>()?;
         Ok(Self { plan: plan.clone(), context: context.clone(), arenas, now: 0, sanitize: None })
     }
@@ -305,6 +312,10 @@ fn reserve(arena: &ArenaPlan, context: &Context) -> Result<PlannedMemory> {
         request = request.stream(context.stream(arena.device()));
     }
     let block = context.allocate(arena.device(), &request)?;
+    divide(arena, block, context)
+}
+
+fn divide(arena: &ArenaPlan, block: Block, context: &Context) -> Result<PlannedMemory> {
     context.scope(|| PlannedMemory::new(block, &arena.parts)).map_err(ExecError::Planned)
 }
 

@@ -97,6 +97,7 @@ mod error;
 mod execution;
 mod graph;
 mod plan;
+mod prepare;
 mod spec;
 
 pub use self::builder::PlanBuilder;
@@ -104,4 +105,5 @@ pub use self::error::{ExecError, Result};
 pub use self::execution::{Execution, Rebound, StepGuard};
 pub use self::graph::GraphBuffers;
 pub use self::plan::{ArenaPlan, ExecutionPlan};
+pub use self::prepare::PrepareError;
 pub use self::spec::{BufferId, BufferSpec};

@@ -1,5 +1,6 @@
 //! [`ExecutionPlan`]: buffers by device, kind and persistence, each set planned into one arena.
 
+use crate::builder::other_plan;
 use crate::{BufferId, BufferSpec, ExecError, Execution, Result};
 use orlop_context::Context;
 use orlop_core::{Alignment, Device, Layout, MemoryKind};
@@ -51,6 +52,7 @@ struct Inner {
 /// A buffer with its place.
 #[derive(Debug)]
 pub(crate) struct Placed {
+    id: BufferId,
     pub(crate) name: Box<str>,
     pub(crate) steps: Range<u64>,
     pub(crate) arena: usize,
@@ -105,6 +107,12 @@ impl ArenaPlan {
         self.is_persistent
     }
 
+    /// Returns the alignment that its memory needs.
+    #[must_use]
+    pub fn align(&self) -> Alignment {
+        self.align
+    }
+
     /// Returns the bytes that the arena reserves.
     #[must_use]
     pub fn bytes(&self) -> usize {
@@ -139,7 +147,11 @@ impl ArenaPlan {
 }
 
 impl ExecutionPlan {
-    pub(crate) fn new(declared: Vec<Declared>, budget: Option<SearchBudget>) -> Result<Self> {
+    pub(crate) fn new(
+        declared: Vec<Declared>,
+        ids: &[BufferId],
+        budget: Option<SearchBudget>,
+    ) -> Result<Self> {
         let mut keys: Vec<(Device, MemoryKind, bool)> = Vec::new();
         for buffer in &declared {
             let key = (buffer.spec.device, buffer.spec.kind, buffer.is_persistent());
@@ -150,14 +162,15 @@ impl ExecutionPlan {
         let mut places = vec![None; declared.len()];
         let mut arenas = Vec::with_capacity(keys.len());
         for (index, key) in keys.into_iter().enumerate() {
-            arenas.push(plan_arena(&declared, key, index, budget, &mut places)?);
+            arenas.push(plan_arena((&declared, ids), key, index, budget, &mut places)?);
         }
         let ends = declared.iter().filter(|buffer| !buffer.is_persistent()).map(|buffer| buffer.steps.end);
         let steps = ends.max().unwrap_or(0);
-        let placed = declared.into_iter().zip(places).map(|(buffer, place): (Declared, Option<Place>)| {
-            let Place { arena, tensor, bytes } = place.unwrap_or_default();
+        let places = places.into_iter().map(Option::unwrap_or_default);
+        let placed = declared.into_iter().zip(ids).zip(places).map(|((buffer, &id), place)| {
+            let Place { arena, tensor, bytes } = place;
             let first = buffer.layout.offset().saturating_mul(buffer.spec.dtype.size());
-            Placed { name: buffer.spec.name, steps: buffer.steps, arena, tensor, first, bytes }
+            Placed { id, name: buffer.spec.name, steps: buffer.steps, arena, tensor, first, bytes }
         });
         Ok(Self { inner: Arc::new(Inner { buffers: placed.collect(), arenas, steps }) })
     }
@@ -203,24 +216,25 @@ impl ExecutionPlan {
         self.inner.buffers.is_empty()
     }
 
-    /// Returns the arena of a buffer, and its bytes there. `None` if the plan has no buffer of this number.
+    /// Returns the arena of a buffer, and its bytes there. `None` for a buffer of another plan.
     #[must_use]
     pub fn place(&self, buffer: BufferId) -> Option<(&ArenaPlan, Range<u64>)> {
-        let placed = self.inner.buffers.get(buffer.0)?;
+        let placed = self.placed(buffer).ok()?;
         Some((self.inner.arenas.get(placed.arena)?, placed.bytes.clone()))
     }
 
-    /// Returns the name of a buffer. `None` if the plan has no buffer of this number.
+    /// Returns the name of a buffer. `None` for a buffer of another plan.
     #[must_use]
     pub fn name(&self, buffer: BufferId) -> Option<&str> {
-        self.inner.buffers.get(buffer.0).map(|placed| &*placed.name)
+        self.placed(buffer).ok().map(|placed| &*placed.name)
     }
 
     #[inline]
     pub(crate) fn placed(&self, buffer: BufferId) -> Result<&Placed> {
-        match self.inner.buffers.get(buffer.0) {
-            Some(placed) => Ok(placed),
-            None => Err(ExecError::UnknownBuffer { buffer: buffer.0, buffers: self.len() }),
+        match self.inner.buffers.get(buffer.index) {
+            Some(placed) if placed.id == buffer => Ok(placed),
+            Some(placed) => Err(other_plan(buffer, &placed.name)),
+            None => Err(ExecError::UnknownBuffer { buffer: buffer.index, buffers: self.len() }),
         }
     }
 }
@@ -235,7 +249,7 @@ struct Place {
 
 /// Plans the buffers on a device, of a kind, and notes their places.
 fn plan_arena(
-    declared: &[Declared],
+    (declared, ids): (&[Declared], &[BufferId]),
     (device, kind, is_persistent): (Device, MemoryKind, bool),
     index: usize,
     budget: Option<SearchBudget>,
@@ -295,7 +309,7 @@ fn plan_arena(
             let start = offset + (layout.offset() * spec.dtype.size()) as u64;
             let bytes = start..start + spec.bytes() as u64;
             places[number] = Some(Place { arena: index, tensor: arena.tensors.len(), bytes });
-            arena.tensors.push(BufferId(number));
+            arena.tensors.push(ids[number]);
             arena.specs.push(spec.clone());
             let tensor = PlannedTensor::new(layout.clone(), spec.dtype, steps.clone());
             tensors.push(tensor.named(&spec.name));

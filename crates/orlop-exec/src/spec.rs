@@ -3,17 +3,36 @@
 use crate::Result;
 use orlop_core::{Alignment, DType, Device, MemoryKind, Shape};
 use orlop_tensor::IntoShape;
+use std::hash::{DefaultHasher, Hash, Hasher};
 
-/// A buffer of a plan: the number that [`PlanBuilder`](crate::PlanBuilder) gave it. In another plan it is the
-/// buffer that has this number there, such as the same one for other shapes.
+/// A buffer of a plan: the number that [`PlanBuilder`](crate::PlanBuilder) gave it.
+///
+/// A plan for other shapes has the same ids: it declares the same buffers in the same order, with the same
+/// names, dtypes, devices and memory kinds. Any other plan refuses them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct BufferId(pub(crate) usize);
+pub struct BufferId {
+    pub(crate) index: usize,
+    pub(crate) declarations: Declarations,
+}
 
 impl BufferId {
     /// Returns the number of buffers that were declared before this one.
     #[must_use]
     pub const fn index(self) -> usize {
-        self.0
+        self.index
+    }
+}
+
+/// A fingerprint of a buffer and of all that were declared before it, whatever their shapes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct Declarations(u64);
+
+impl Declarations {
+    /// Returns the fingerprint with one more buffer.
+    pub(crate) fn and(self, spec: &BufferSpec) -> Self {
+        let mut hasher = DefaultHasher::new();
+        (self, &spec.name, spec.dtype, spec.device, spec.kind).hash(&mut hasher);
+        Self(hasher.finish())
     }
 }
 

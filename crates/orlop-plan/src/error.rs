@@ -141,6 +141,10 @@ pub enum ProblemColumn {
     Offset,
     /// The offset that the buffer had in an earlier plan.
     Hint,
+    /// How often the buffer is accessed.
+    Accesses,
+    /// The names of the spaces in which the buffer may be.
+    Spaces,
 }
 
 impl ProblemColumn {
@@ -156,6 +160,8 @@ impl ProblemColumn {
             Self::Gaps => "`gaps`",
             Self::Offset => "`offset`",
             Self::Hint => "`hint`",
+            Self::Accesses => "`accesses`",
+            Self::Spaces => "`spaces`",
         }
     }
 
@@ -164,7 +170,10 @@ impl ProblemColumn {
     pub fn expected(self) -> &'static str {
         match self {
             Self::Id => "a name",
-            Self::Start | Self::End | Self::Size | Self::Offset | Self::Hint => "a whole number below 2^64",
+            Self::Start | Self::End | Self::Size | Self::Offset | Self::Hint | Self::Accesses => {
+                "a whole number below 2^64"
+            }
+            Self::Spaces => "names",
             Self::Alignment => "a power of two",
             Self::Gaps => "times like `3-5 8-9` without windows of bytes",
         }
@@ -182,6 +191,8 @@ impl fmt::Display for ProblemColumn {
             Self::Gaps => "the gaps",
             Self::Offset => "the offset",
             Self::Hint => "the hint",
+            Self::Accesses => "the accesses",
+            Self::Spaces => "the spaces",
         })
     }
 }

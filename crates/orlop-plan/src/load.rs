@@ -58,7 +58,7 @@ impl Problem {
     /// ```
     #[must_use]
     pub fn load_profile(&self) -> LoadProfile {
-        let flat = FlatProblem::relaxed(self);
+        let flat = FlatProblem::live(self);
         let real = || flat.problem.buffers()[..flat.real].iter().filter(|buffer| buffer.size > 0);
         let mut starts: Vec<(u64, u64)> = real().map(|buffer| (buffer.start, buffer.size)).collect();
         let mut ends: Vec<(u64, u64)> = real().map(|buffer| (buffer.end, buffer.size)).collect();

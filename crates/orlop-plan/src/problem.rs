@@ -107,6 +107,8 @@ pub struct ProblemBuilder {
     pub(crate) total: u64,
     /// That of the fixed ones.
     pub(crate) fixed_total: u64,
+    /// Whether parts may refer to buffers that are parts.
+    pub(crate) has_nested_parts: bool,
 }
 
 impl ProblemBuilder {
@@ -150,7 +152,8 @@ impl ProblemBuilder {
 
     /// Returns the problem.
     #[must_use]
-    pub fn finish(self) -> Problem {
+    pub fn finish(mut self) -> Problem {
+        self.flatten_parts();
         self.problem
     }
 

@@ -87,8 +87,8 @@ impl fmt::Display for Doubts {
     }
 }
 
-/// Returns the sum of a field's counts in all answers, and the names with the highest ones; `None` if there are
-/// none.
+/// Returns the sum of a field's counts in all answers, and the names with the highest ones; `None` if there
+/// are none.
 fn counted(answers: &[Value], field: &str) -> Option<(u64, String)> {
     let mut counts = BTreeMap::new();
     for entries in answers.iter().filter_map(|answers| answers.get(field)?.as_object()) {

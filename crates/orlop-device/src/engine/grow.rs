@@ -114,7 +114,8 @@ impl<B: DeviceBacking> SlowPath<'_, B> {
         Some(claim.chunk)
     }
 
-    /// Reserves a new range of addresses.
+    /// Reserves a new range of addresses. PyTorch reserves one in vain for a request that is larger than the
+    /// range.
     pub(crate) fn add_range(&mut self, request: &PoolRequest) -> Option<Index> {
         let page = self.page(request.pool);
         let bytes = self.range_bytes(request)?.checked_next_multiple_of(page)?;
@@ -123,7 +124,11 @@ impl<B: DeviceBacking> SlowPath<'_, B> {
             self.failures.lacks_addresses = !self.failures.is_final();
             return None;
         };
-        let Some(index) = self.add_region(request, address, bytes, Some(page), ChunkState::Unmapped) else {
+        let is_enough = bytes >= request.size;
+        let added = is_enough
+            .then(|| self.add_region(request, address, bytes, Some(page), ChunkState::Unmapped))
+            .flatten();
+        let Some(index) = added else {
             // SAFETY: they were reserved above, and are used nowhere.
             let released = self.call(|backing| unsafe { backing.release_addresses(address, bytes) });
             let _noted = self.noted(released);
@@ -150,7 +155,7 @@ impl<B: DeviceBacking> Engine<B> {
         let memory = usize::try_from(self.backing.memory()).ok()?;
         let all = memory.checked_add(memory / 8)?;
         if !self.policy.extensions.grow_ranges {
-            return Some(all.max(request.size));
+            return Some(all);
         }
         let is_same = |range: &&Region| (range.stream, range.pool) == (request.stream, request.pool);
         let own: usize = self.ranges_of_pages().filter(is_same).map(|range| range.bytes).sum();

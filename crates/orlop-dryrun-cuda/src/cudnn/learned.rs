@@ -3,7 +3,7 @@
 //! cuDNN's rules are not public, but what a workspace is made of can be seen: copies of the input and the
 //! output in another layout, with padded channels, and copies of the weights, one for each part of a sum that
 //! is computed in parallel. The trees choose among these. `learned_workspaces.txt` says what they were
-//! learned from; `docs/dry-run.md` says how well they predict.
+//! learned from; `docs/dry-run-accuracy.md` says how well they predict.
 
 use std::sync::OnceLock;
 

@@ -5,6 +5,7 @@ use crate::call::library_calls;
 use crate::code::Failure;
 use crate::cudnn::{Attribute, Descriptors, VERSION};
 use std::ffi::c_char;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 /// The bytes of the state of dropout's random numbers on a device.
 const DROPOUT_STATE: usize = 1 << 20;
@@ -126,11 +127,20 @@ creates! {
     cudnnCreateTensorDescriptor
 }
 
+/// The version. Relaxed: it is set once, before the program runs.
+static RUNTIME_VERSION: AtomicUsize = AtomicUsize::new(VERSION);
+
 /// Returns the version.
 #[allow(non_snake_case)] // The names are CUDA's.
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn cudnnGetVersion() -> usize {
-    VERSION
+    RUNTIME_VERSION.load(Relaxed)
+}
+
+/// Sets the version: PyTorch refuses one that is older than that for which it was built.
+#[unsafe(no_mangle)]
+pub(crate) extern "C" fn orlop_dry_run_set_cudnn_version(version: usize) {
+    RUNTIME_VERSION.store(version, Relaxed);
 }
 
 /// Returns the version of the runtime that it was built for.

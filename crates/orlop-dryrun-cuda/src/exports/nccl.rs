@@ -1,8 +1,8 @@
 //! NCCL: communicators of any size, whose collectives complete at once.
 //!
-//! The other ranks are not asked: each process of a dry run allocates as its rank would, and they are taken to
-//! be alike. What a buffer is known to hold is what the others have in theirs, so that a program that compares
-//! its ranks goes on.
+//! The other ranks are not asked: each process of a dry run allocates as its rank would, and they are taken
+//! to be alike. What a buffer is known to hold is what the others have in theirs, so that a program that
+//! compares its ranks goes on.
 
 use crate::abi::{In, Out};
 use crate::call::library_calls;
@@ -127,8 +127,7 @@ fn reduced(values: Vec<u8>, data_type: i32, operation: i32, ranks: i32) -> Optio
             sums(&values, |value| i64::from_le_bytes(value).wrapping_mul(ranks.into()).to_le_bytes())
         }
         (SUM, 8) => sums(&values, |value| (f64::from_le_bytes(value) * f64::from(ranks)).to_le_bytes()),
-        // A product of f64 rounds once.
-        #[allow(clippy::cast_possible_truncation)]
+        #[allow(clippy::cast_possible_truncation)] // A product of f64 rounds once.
         (SUM, 7) => sums(&values, |value| {
             ((f64::from(f32::from_le_bytes(value)) * f64::from(ranks)) as f32).to_le_bytes()
         }),

@@ -1,8 +1,9 @@
 //! [`Contents`]: small buffers that were copied to a device, so that they come back as they were.
 //!
-//! Nothing says what a kernel writes. A buffer is what it was only for a read of exactly the bytes that were
-//! copied or filled, in one piece or in several that follow each other; every other read is of noise. A block that PyTorch uses for another tensor of the same
-//! size still reads as what was copied: the price of masks and lengths that come back.
+//! Nothing says what a kernel writes. A buffer is what it was only for a read of exactly the bytes that
+//! were copied or filled, in one piece or in several that follow each other; every other read is of noise. A
+//! block that PyTorch uses for another tensor of the same size still reads as what was copied: the price of
+//! masks and lengths that come back.
 
 use std::collections::BTreeMap;
 

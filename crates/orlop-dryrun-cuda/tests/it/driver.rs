@@ -129,6 +129,18 @@ fn captures_are_told_in_the_form_of_each_version() {
 }
 
 #[test]
+fn the_version_of_cudnn_is_set() {
+    if !is_dry() {
+        run_dry("driver::the_version_of_cudnn_is_set", &settings());
+        return;
+    }
+    let process = Process::new();
+    assert_eq!(process.call0("cudnnGetVersion"), 91_900);
+    process.call1("orlop_dry_run_set_cudnn_version", 92_000);
+    assert_eq!(process.call0("cudnnGetVersion"), 92_000);
+}
+
+#[test]
 fn transforms_have_plans_without_workspaces() {
     if !is_dry() {
         run_dry("driver::transforms_have_plans_without_workspaces", &settings());

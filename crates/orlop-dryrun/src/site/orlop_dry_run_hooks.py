@@ -39,6 +39,14 @@ def skipping(save, what, target_of):
     return skip
 
 
+def match_cudnn(torch, set_version):
+    """Sets the version of cuDNN to that for which PyTorch was built."""
+    cudnn = getattr(getattr(torch, "_C", None), "_cudnn", None)
+    if hasattr(cudnn, "getCompileVersion"):
+        major, minor, patch = cudnn.getCompileVersion()
+        set_version(major * (10_000 if major >= 9 else 1_000) + minor * 100 + patch)
+
+
 def skip_checkpoints(torch):
     """Checkpoints are not written to files: `torch.save`."""
     if not os.environ.get(ALLOW_CHECKPOINTS) and hasattr(torch, "save"):

@@ -4,6 +4,7 @@ Records what PyTorch allocates from the import of torch on, and writes at the en
 what PyTorch counted, and what the dry run answered. A module of the same name that it hides is run too.
 """
 import atexit
+import ctypes
 import importlib.machinery
 import importlib.util
 import os
@@ -36,7 +37,6 @@ def file_name(name):
 
 def write_results(process):
     """Writes the snapshot and the counters, if this process used a device."""
-    import ctypes
     import json
 
     import torch
@@ -65,6 +65,7 @@ def start_recording(torch):
 
 def after_torch(torch):
     start_recording(torch)
+    hooks.match_cudnn(torch, ctypes.CDLL(lines.LIBRARY).orlop_dry_run_set_cudnn_version)
     hooks.skip_checkpoints(torch)
 
 

@@ -100,6 +100,22 @@ print(steps(2, False), steps(1, True), steps(4, True))
 }
 
 #[test]
+fn cudnn_has_the_version_that_pytorch_was_built_for() {
+    let script = "
+versions = []
+def torch(*version):
+    cudnn = types.SimpleNamespace(getCompileVersion=lambda: version)
+    return types.SimpleNamespace(_C=types.SimpleNamespace(_cudnn=cudnn))
+for each in (torch(9, 20, 0), torch(8, 9, 2), types.SimpleNamespace()):
+    hooks.match_cudnn(each, versions.append)
+print(versions)
+";
+    if let Some(printed) = run(script) {
+        assert_eq!(printed, "[92000, 8902]");
+    }
+}
+
+#[test]
 fn the_innermost_line_of_the_program_is_named() {
     let script = "
 import os, sys, tempfile

@@ -1,11 +1,11 @@
 //! Tensors of the caller in planned memory, outputs in place that outlive their inputs, and arenas without a
 //! search for stray writes.
 
-use orlop_alloc::Allocator as _;
 use orlop_alloc::backing::Null;
 use orlop_alloc::engine::Direct;
+use orlop_alloc::{Allocator as _, Request};
 use orlop_context::Context;
-use orlop_core::{DType, Device, MemoryKind};
+use orlop_core::{Alignment, DType, Device, MemoryKind};
 use orlop_exec::{BufferSpec, ExecError, PlanBuilder};
 use orlop_tensor::{Error, Tensor};
 
@@ -96,4 +96,36 @@ fn a_search_that_cannot_start_names_the_arena() {
     execution.step(0).unwrap().tensor(here[0]).unwrap().fill_(1.0).unwrap();
     let value = execution.step(1).unwrap().tensor(here[1]).unwrap().to_vec::<f32>().unwrap()[0];
     assert!(value < -1e6, "{value}");
+}
+
+#[test]
+fn an_execution_is_in_blocks_of_the_caller() {
+    let mut plan = PlanBuilder::new();
+    let hidden = plan.buffer(floats("hidden", 64), 0..=1).unwrap();
+    let state = plan.persistent(floats("state", 16));
+    let plan = plan.finish().unwrap();
+    let context = Context::new();
+    let block = |bytes: usize, align: usize| {
+        let request = Request::new(bytes).align(Alignment::new(align).unwrap());
+        context.allocate(Device::CPU, &request).unwrap()
+    };
+    let [first, second] = [plan.arenas()[0].bytes(), plan.arenas()[1].bytes()];
+    let one = plan.prepare_in(&context, vec![block(first, 256)]).unwrap_err();
+    assert!(matches!(one.error, ExecError::Blocks { blocks: 1, arenas: 2 }));
+    let small = plan.prepare_in(&context, vec![block(first, 256), block(second - 1, 256)]).unwrap_err();
+    assert!(matches!(small.error, ExecError::UnfitBlock { arena: 1, .. }), "{small}");
+    // The blocks come back.
+    assert_eq!((one.blocks.len(), small.blocks.len()), (1, 2));
+    drop((one, small));
+    let live = || context.stats(Device::CPU).totals.all.live_blocks();
+    let blocks = vec![block(first + 4096, 512), block(second, 256)];
+    assert_eq!(live(), 2);
+    let mut execution = plan.prepare_in(&context, blocks).unwrap();
+    assert_eq!((live(), execution.reserved_bytes() >= first + 4096), (2, true));
+    let step = execution.step(0).unwrap();
+    step.tensor(hidden).unwrap().fill_(2.0).unwrap();
+    step.tensor(state).unwrap().fill_(3.0).unwrap();
+    assert_eq!(step.tensor(hidden).unwrap().to_vec::<f32>().unwrap(), [2.0; 64]);
+    drop(execution);
+    assert_eq!(live(), 0);
 }

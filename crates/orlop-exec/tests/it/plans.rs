@@ -74,6 +74,14 @@ fn buffers_are_refused_outside_their_steps() {
     let (mut other, _) = chain(1);
     let foreign = other.persistent(floats("foreign", 1));
     assert!(matches!(execution.tensor(foreign), Err(ExecError::UnknownBuffer { buffer: 3, buffers: 3 })));
+    let mut other = PlanBuilder::new();
+    let foreign = other.buffer(floats("other", 16), 0..=3).unwrap();
+    let error = execution.tensor(foreign).unwrap_err();
+    assert_eq!(error.to_string(), "buffer 0 is of another plan: in this one, \"a\" has its number");
+    assert!(execution.plan().place(foreign).is_none() && execution.plan().name(foreign).is_none());
+    assert!(matches!(other.view("view", a, [1], 0), Err(ExecError::OtherPlan { buffer: 0, .. })));
+    // The same buffers with other shapes have the same ids.
+    assert_eq!(chain(32).1, [a, b, c]);
 }
 
 #[test]

@@ -5,6 +5,7 @@
 //! | which problem does a recording pose? | [`recorded_problem`] |
 //! | what would the same buffers take without a plan? | [`Unplanned`] |
 //! | where is each buffer, and when? | [`PlanFile`], as JSON; [`PlanPage`], for a browser |
+//! | in which of several memories? | [`SpacesFile`], as JSON |
 //!
 //! ```
 //! use orlop_lab::plan::{PlanFile, Unplanned, recorded_problem};
@@ -22,9 +23,11 @@
 mod file;
 mod page;
 mod recorded;
+mod spaces;
 mod unplanned;
 
 pub use self::file::{BoundCheck, PartOf, PlanFile, PlanFileError, PlannedBuffer};
 pub use self::page::PlanPage;
 pub use self::recorded::recorded_problem;
+pub use self::spaces::{SpaceFile, SpacesFile, SpacesFileError};
 pub use self::unplanned::Unplanned;

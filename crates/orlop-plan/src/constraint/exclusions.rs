@@ -29,6 +29,7 @@ impl ProblemBuilder {
     pub fn exclude(&mut self, one: usize, other: usize) -> Result<(), ProblemError> {
         self.existing(one)?;
         self.existing(other)?;
+        self.flatten_parts();
         let constraints = &self.problem.constraints;
         if constraints.collides(&self.problem, one, other) {
             return Err(ProblemError::Excluded { index: one, other });

@@ -11,6 +11,7 @@ impl ProblemBuilder {
     ///
     /// As for [`fix`](Self::fix), with the position of the buffer among `offsets`. Some are fixed then.
     pub fn fix_all(&mut self, offsets: &[(usize, u64)]) -> Result<(), (usize, ProblemError)> {
+        self.flatten_parts();
         let mut events = Vec::with_capacity(2 * offsets.len());
         for (number, &(index, offset)) in offsets.iter().enumerate() {
             let fixed = self.existing(index).and_then(|()| self.fix_alone(index, offset));

@@ -1,5 +1,6 @@
 //! Problems without parts and reserved ranges, which planners solve.
 
+use super::used::used_layers;
 use super::{BlockLimit, InterruptedLifetimes, merged, occupied};
 use crate::buffer::{alignment_bytes, round_up};
 use crate::first_fit::UNPLACED;
@@ -9,6 +10,9 @@ use orlop_core::Alignment;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::ops::Range;
+
+/// The number of parts of a buffer up to which a bound depends on where each is.
+const MAX_PIECES: usize = 64;
 
 /// A problem without parts and reserved ranges.
 #[derive(Debug)]
@@ -65,6 +69,9 @@ impl<'a> FlatProblem<'a> {
         }
         let is_exact = members(problem).into_iter().all(|(whole, parts)| {
             let all = &constraints.wholes[&whole];
+            if parts.len() > MAX_PIECES {
+                return used_layers(problem, whole, &parts, 1) == [(all.start..all.end, all.size)];
+            }
             let used = occupied(problem, whole, &parts);
             matches!(&used[..], [used] if used.time == (all.start..all.end) && used.bytes == (0..all.size))
         });
@@ -80,6 +87,16 @@ impl<'a> FlatProblem<'a> {
     /// Returns a problem that has plans at least as low as those of this one: what buffers with parts occupy
     /// over time, and a buffer with gaps at each of the times, may be at different offsets, all in one block.
     pub(crate) fn relaxed(problem: &'a Problem) -> Self {
+        Self::relaxed_to(problem, alignment_bytes(granule(problem)))
+    }
+
+    /// Returns the relaxed problem with the exact number of live bytes at each time.
+    pub(crate) fn live(problem: &'a Problem) -> Self {
+        Self::relaxed_to(problem, 1)
+    }
+
+    /// Returns the relaxed problem, in which the numbers of bytes of many parts are rounded down.
+    fn relaxed_to(problem: &'a Problem, rounding: u64) -> Self {
         let constraints = &problem.constraints;
         if constraints.is_empty() {
             return Self::unchanged(problem);
@@ -96,6 +113,14 @@ impl<'a> FlatProblem<'a> {
         }
         let granule = granule(problem);
         for (whole, parts) in groups {
+            if parts.len() > MAX_PIECES {
+                // Of so many, only the number of bytes counts.
+                for (Range { start, end }, size) in used_layers(problem, whole, &parts, rounding) {
+                    buffers.push(Buffer::unaligned(start..end, size).aligned(granule));
+                    fixed.push(UNPLACED);
+                }
+                continue;
+            }
             let offset = problem.fixed_offset(whole);
             for used in occupied(problem, whole, &parts) {
                 let size = used.bytes.end - used.bytes.start;

@@ -12,6 +12,8 @@ mod fixed;
 mod flat;
 mod gaps;
 mod occupied;
+mod parts;
+mod used;
 
 pub(crate) use self::blocks::BlockLimit;
 pub(crate) use self::flat::FlatProblem;
@@ -109,6 +111,7 @@ impl ProblemBuilder {
     /// time or may not share bytes. Nothing is changed then.
     pub fn fix(&mut self, index: usize, offset: u64) -> Result<(), ProblemError> {
         self.existing(index)?;
+        self.flatten_parts();
         let (problem, constraints) = (&self.problem, &self.problem.constraints);
         let buffer = constraints.whole(problem, index);
         let bytes = offset..offset.saturating_add(buffer.size);
@@ -190,71 +193,6 @@ impl ProblemBuilder {
         Ok(())
     }
 
-    /// Places a buffer inside of another, `offset` bytes from its start: a view, an operand of a
-    /// concatenation that is written where the result is, or, at 0, an alias. Both may have bytes in common
-    /// while both are live, and so may several parts of one buffer. Parts may have parts.
-    ///
-    /// Planners keep the bytes of the whole free from the start of the first part to the end of the last one.
-    ///
-    /// ```
-    /// use orlop_plan::{Buffer, Planner, ProblemBuilder, verify};
-    ///
-    /// let mut builder = ProblemBuilder::new();
-    /// let [left, right] = [0..2, 1..2].map(|lifetime| Buffer::unaligned(lifetime, 100));
-    /// let (left, right) = (builder.push(left)?, builder.push(right)?);
-    /// let both = builder.push(Buffer::unaligned(1..4, 200))?;
-    /// builder.place_in(left, both, 0)?;
-    /// builder.place_in(right, both, 100)?;
-    /// let problem = builder.finish();
-    /// let plan = Planner::new().plan(&problem);
-    /// verify(&problem, &plan)?;
-    /// assert_eq!((plan.offsets(), plan.height()), (&[0, 100, 0][..], 200));
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    ///
-    /// # Errors
-    ///
-    /// [`ProblemError`] if the part is not inside or not aligned there, if it is a part already or has the
-    /// whole as a part, if one of both has a fixed offset, or if buffers would share bytes that may not.
-    /// Nothing is changed then.
-    pub fn place_in(&mut self, part: usize, whole: usize, offset: u64) -> Result<(), ProblemError> {
-        self.existing(part)?;
-        self.existing(whole)?;
-        let (problem, constraints) = (&self.problem, &self.problem.constraints);
-        let (root, root_offset) = constraints.parts.get(&whole).copied().unwrap_or((whole, 0));
-        let is_fixed = |index| constraints.fixed.contains_key(index);
-        if constraints.parts.contains_key(&part) || root == part || is_fixed(&root) || is_fixed(&part) {
-            return Err(ProblemError::PlacedTwice { index: part });
-        }
-        let inner = constraints.whole(problem, part);
-        let room = problem.buffers()[whole].size.checked_sub(offset);
-        if room.is_none_or(|room| room < inner.size) {
-            return Err(ProblemError::NotInside { index: part, whole, offset });
-        }
-        let offset = root_offset + offset;
-        let alignment = alignment_bytes(inner.alignment);
-        if !offset.is_multiple_of(alignment) {
-            return Err(ProblemError::Misaligned { index: part, offset, alignment });
-        }
-        constraints.check_exclusions_with(problem, (part, root, offset))?;
-        let outer = constraints.whole(problem, root);
-        let all = Buffer {
-            start: outer.start.min(inner.start),
-            end: outer.end.max(inner.end),
-            alignment: outer.alignment.max(inner.alignment),
-            ..outer
-        };
-        let constraints = &mut self.problem.constraints;
-        if constraints.wholes.remove(&part).is_some() {
-            for place in constraints.parts.values_mut().filter(|place| place.0 == part) {
-                *place = (root, offset + place.1);
-            }
-        }
-        constraints.parts.insert(part, (root, offset));
-        constraints.wholes.insert(root, all);
-        Ok(())
-    }
-
     /// Gives a buffer an offset in bytes from an earlier plan, which it need not get. A planner begins with
     /// the plan that [`replan`](crate::replan) makes of all hints, and returns none that is higher. If that
     /// takes too long, or the planner is stopped, it begins without hints.
@@ -290,12 +228,5 @@ impl Problem {
     #[must_use]
     pub fn reserved(&self) -> &[Range<u64>] {
         &self.constraints.reserved
-    }
-
-    /// Returns the buffer in which a buffer is placed, which itself is no part, and the offset there in
-    /// bytes; `None` for a buffer that is no part.
-    #[must_use]
-    pub fn part_of(&self, index: usize) -> Option<(usize, u64)> {
-        self.constraints.parts.get(&index).copied()
     }
 }

@@ -13,6 +13,8 @@
 //! | `gaps` | | times in between at which the buffer is not live, like `3-5 8-9`; may be empty |
 //! | `offset` | | where the buffer has to be, in bytes; may be empty |
 //! | `hint` | | where it was in an earlier plan, with which a search begins; may be empty |
+//! | `accesses` | | how often it is accessed, which matters with several memories; may be empty |
+//! | `spaces` | | the names of the memories in which it may be, like `sram dram`; empty for all |
 //!
 //! A gap ends as a lifetime does: before its second number, or with it in a file with `end`. minimalloc's
 //! gaps with a window, in which a part of the buffer is live, are refused, as is a file with other columns: a

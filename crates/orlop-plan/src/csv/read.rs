@@ -24,6 +24,8 @@ struct CsvHeader {
     gaps: Option<usize>,
     offset: Option<usize>,
     hint: Option<usize>,
+    accesses: Option<usize>,
+    spaces: Option<usize>,
 }
 
 impl CsvHeader {
@@ -44,6 +46,8 @@ impl CsvHeader {
                 "gaps" => (&mut header.gaps, ProblemColumn::Gaps),
                 "offset" => (&mut header.offset, ProblemColumn::Offset),
                 "hint" => (&mut header.hint, ProblemColumn::Hint),
+                "accesses" => (&mut header.accesses, ProblemColumn::Accesses),
+                "spaces" => (&mut header.spaces, ProblemColumn::Spaces),
                 _ => {
                     unknown.get_or_insert(name);
                     continue;
@@ -195,6 +199,13 @@ impl Problem {
             if let Some(offset) = row.optional(header.hint, ProblemColumn::Hint)? {
                 builder.hint(index, offset).map_err(invalid)?;
             }
+            if let Some(accesses) = row.optional(header.accesses, ProblemColumn::Accesses)? {
+                builder.accesses(index, accesses).map_err(invalid)?;
+            }
+            let spaces = row.text(header.spaces).unwrap_or_default();
+            if !spaces.is_empty() {
+                builder.allow_spaces(index, spaces.split_ascii_whitespace()).map_err(invalid)?;
+            }
             count += 1;
         }
         let line_of = |(number, error): (usize, _)| CsvError::Problem { line: fixed_lines[number], error };
@@ -239,6 +250,19 @@ mod tests {
         // A hint is kept where it costs nothing.
         let problem = read("lower,upper,size,hint\n0,3,8,8\n0,3,8,\n").unwrap();
         assert_eq!(Planner::new().plan(&problem).offsets(), [8, 0]);
+    }
+
+    #[test]
+    fn accesses_and_spaces_are_those_of_their_lines() {
+        let text = "lower,upper,size,accesses,spaces\n0,9,2,7,sram  dram\n0,9,2,,\n";
+        let problem = read(text).unwrap();
+        assert_eq!([0, 1].map(|index| problem.accesses(index)), [7, 1]);
+        assert_eq!([0, 1].map(|index| problem.spaces(index).join("|")), ["sram|dram", ""]);
+        let mut written = Vec::new();
+        problem.write_csv(&mut written).unwrap();
+        assert_eq!(Problem::read_csv(&written[..]).unwrap(), problem);
+        let error = read("lower,upper,size,accesses\n0,9,2,-1\n").unwrap_err();
+        assert!(matches!(error, CsvError::Unexpected { column: ProblemColumn::Accesses, .. }), "{error}");
     }
 
     #[test]

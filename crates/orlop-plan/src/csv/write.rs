@@ -31,7 +31,7 @@ impl fmt::Display for Quoted<'_> {
 impl Problem {
     /// Writes the problem as CSV that [`read_csv`](Self::read_csv) and minimalloc read:
     /// `id,lower,upper,size`, `alignment` if any buffer is aligned, `gaps` if any has some, `offset` if any is
-    /// fixed and `hint` if any has one. Without names, the ids are the indices. Control characters in names become spaces.
+    /// fixed, and `hint`, `accesses` and `spaces` if any has them. Without names, the ids are the indices. Control characters in names become spaces.
     ///
     /// # Errors
     ///
@@ -69,7 +69,11 @@ fn write(problem: &Problem, plan: Option<&Plan>, writer: impl Write) -> io::Resu
     let has_offsets = plan.is_some() || !constraints.fixed.is_empty();
     let has_hints = plan.is_none() && !problem.hints.is_empty();
     let (offset, hint) = (if has_offsets { ",offset" } else { "" }, if has_hints { ",hint" } else { "" });
-    writeln!(writer, "id,lower,upper,size{alignment}{gaps}{offset}{hint}")?;
+    let has_accesses = plan.is_none() && problem.has_accesses();
+    let has_spaces = plan.is_none() && problem.prefers_spaces();
+    let accesses = if has_accesses { ",accesses" } else { "" };
+    let spaces = if has_spaces { ",spaces" } else { "" };
+    writeln!(writer, "id,lower,upper,size{alignment}{gaps}{offset}{hint}{accesses}{spaces}")?;
     for (index, buffer) in problem.buffers().iter().enumerate() {
         if problem.has_names() {
             write!(writer, "{}", Quoted(problem.name(index).unwrap_or_default()))?;
@@ -91,6 +95,12 @@ fn write(problem: &Problem, plan: Option<&Plan>, writer: impl Write) -> io::Resu
         }
         if has_hints {
             write!(writer, ",{}", number(problem.hint(index)))?;
+        }
+        if has_accesses {
+            write!(writer, ",{}", number(problem.accesses_if_set(index)))?;
+        }
+        if has_spaces {
+            write!(writer, ",{}", Quoted(&problem.spaces(index).join(" ")))?;
         }
         writeln!(writer)?;
     }

@@ -108,6 +108,10 @@ impl Heuristic {
     /// Returns a plan, unless its height would exceed `limit`, or it is stopped.
     pub(super) fn place(self, shared: &Shared<'_>, limit: u64, stop: &Stop<'_>) -> Option<Placement> {
         let Shared { normal, keys, .. } = shared;
+        // Before anything is sorted.
+        if stop.is_due() {
+            return None;
+        }
         match self {
             Self::Skyline(candidates, order) => {
                 Decoder::new(normal).decode(&ranks(&keys.sorted(&order)), candidates, keys, limit, stop)

@@ -2,7 +2,6 @@
 
 use super::{Space, SpaceError};
 use crate::Problem;
-use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The costs of a problem's buffers.
@@ -10,7 +9,7 @@ pub(super) struct Costs<'a> {
     pub(super) problem: &'a Problem,
     pub(super) spaces: &'a [Space],
     /// By buffer, the spaces in which it may be, the cheapest first, with its cost there.
-    pub(super) choices: Vec<Vec<(usize, u128)>>,
+    pub(super) choices: Vec<Vec<(usize, u64)>>,
 }
 
 impl<'a> Costs<'a> {
@@ -43,8 +42,9 @@ impl<'a> Costs<'a> {
             }
             let accesses = u128::from(buffer.size).saturating_mul(problem.accesses(index).into());
             allowed.retain(|&space| buffer.size <= spaces[space].capacity);
-            let cost = |space: usize| accesses.saturating_mul(spaces[space].cost.into());
-            let mut of: Vec<_> = allowed.into_iter().map(|space| (space, cost(space))).collect();
+            let cost = |space: usize| u64::try_from(accesses.saturating_mul(spaces[space].cost.into()));
+            let of: Result<Vec<_>, _> = allowed.into_iter().map(|space| Ok((space, cost(space)?))).collect();
+            let mut of = of.map_err(|_: std::num::TryFromIntError| SpaceError::CostOverflow)?;
             of.sort_unstable_by_key(|&(space, cost)| (cost, space));
             of.dedup();
             if of.is_empty() {
@@ -53,24 +53,26 @@ impl<'a> Costs<'a> {
             }
             choices.push(of);
         }
+        let mut highest = choices.iter().filter_map(|of: &Vec<(usize, u64)>| of.last());
+        let total = highest.try_fold(0_u64, |total, choice| total.checked_add(choice.1));
+        total.ok_or(SpaceError::CostOverflow)?;
         Ok(Self { problem, spaces, choices })
     }
 
     /// Returns the cost of a buffer in a space in which it may be.
-    pub(super) fn cost(&self, buffer: usize, space: usize) -> u128 {
+    pub(super) fn cost(&self, buffer: usize, space: usize) -> u64 {
         let choice = self.choices[buffer].iter().find(|choice| choice.0 == space);
-        choice.map_or(u128::MAX, |choice| choice.1)
+        choice.map_or(0, |choice| choice.1)
     }
 
     /// Returns the cost of an assignment.
-    pub(super) fn of(&self, assignment: &[usize]) -> u128 {
-        let costs = assignment.iter().enumerate().map(|(buffer, &space)| self.cost(buffer, space));
-        costs.fold(0, u128::saturating_add)
+    pub(super) fn of(&self, assignment: &[usize]) -> u64 {
+        assignment.iter().enumerate().map(|(buffer, &space)| self.cost(buffer, space)).sum()
     }
 
     /// Returns what it costs at least to have a buffer elsewhere than in its cheapest space. `None` if it may
     /// be nowhere else.
-    fn regret(&self, buffer: usize) -> Option<u128> {
+    fn regret(&self, buffer: usize) -> Option<u64> {
         let choices = &self.choices[buffer];
         Some(choices.get(1)?.1 - choices[0].1)
     }
@@ -78,8 +80,8 @@ impl<'a> Costs<'a> {
     /// Returns a lower bound of the costs of all plans. Of the buffers that are live at one time and have the
     /// same cheapest space, those bytes are elsewhere for which it has no room: at best, those that cost the
     /// least there, even if only in part.
-    pub(super) fn lower_bound(&self) -> u128 {
-        let mut bound = self.choices.iter().map(|choices| choices[0].1).fold(0, u128::saturating_add);
+    pub(super) fn lower_bound(&self) -> u64 {
+        let mut bound: u64 = self.choices.iter().map(|choices| choices[0].1).sum();
         for (space, of) in self.spaces.iter().enumerate() {
             let cheapest = |&buffer: &usize| self.choices[buffer][0].0 == space;
             let buffers: Vec<usize> = (0..self.choices.len()).filter(cheapest).collect();
@@ -89,7 +91,7 @@ impl<'a> Costs<'a> {
     }
 
     /// Returns what it costs at least to have these buffers, whose cheapest space it is, in `capacity` bytes.
-    fn spilled(&self, buffers: &[usize], capacity: u64) -> u128 {
+    fn spilled(&self, buffers: &[usize], capacity: u64) -> u64 {
         let size = |buffer: usize| self.problem.buffers()[buffer].size;
         let mut events: Vec<(u64, bool, usize)> = Vec::new();
         for &buffer in buffers.iter().filter(|&&buffer| size(buffer) > 0) {
@@ -115,24 +117,16 @@ impl<'a> Costs<'a> {
             }
         }
         // Those that cost the least for each byte, compared without division.
-        let regret = |buffer: usize| self.regret(buffer).unwrap_or(u128::MAX);
-        let mut elsewhere: Vec<usize> = at_peak;
-        elsewhere.sort_by(|&one, &other| {
-            let scaled = |it: usize, by: usize| regret(it).saturating_mul(size(by).into());
-            scaled(one, other).cmp(&scaled(other, one)).then(Reverse(size(one)).cmp(&Reverse(size(other))))
-        });
-        let (mut bytes, mut cost) = (most - capacity, 0_u128);
-        for buffer in elsewhere {
-            let taken = bytes.min(size(buffer));
-            let part = match regret(buffer).checked_mul(taken.into()) {
-                Some(product) => product / u128::from(size(buffer)),
-                None => 0,
-            };
-            cost = cost.saturating_add(part);
+        let scaled = |one: &(u64, u64), by: u64| u128::from(one.0) * u128::from(by);
+        let mut elsewhere: Vec<(u64, u64)> =
+            at_peak.into_iter().filter_map(|buffer| Some((self.regret(buffer)?, size(buffer)))).collect();
+        elsewhere.sort_by(|one, other| scaled(one, other.1).cmp(&scaled(other, one.1)));
+        let (mut bytes, mut cost) = (most - capacity, 0_u64);
+        for (regret, size) in elsewhere {
+            let taken = bytes.min(size);
+            let part = scaled(&(regret, size), taken) / u128::from(size);
+            cost += u64::try_from(part).unwrap_or(regret);
             bytes -= taken;
-            if bytes == 0 {
-                break;
-            }
         }
         cost
     }

@@ -24,8 +24,8 @@ struct AssignmentSearch<'a, 'b> {
     /// The buffers, those that can be most expensive first.
     order: Vec<usize>,
     /// By position in the order, the least cost of the buffers from there on.
-    rest: Vec<u128>,
-    best: Option<(u128, Vec<usize>)>,
+    rest: Vec<u64>,
+    best: Option<(u64, Vec<usize>)>,
     is_complete: bool,
     steps: u64,
 }
@@ -46,7 +46,7 @@ pub(super) fn search<'a>(
         choices.last().map_or(0, |last| last.1) - choices[0].1
     };
     order.sort_by_key(|&buffer| (std::cmp::Reverse(range(buffer)), buffer));
-    let mut rest = vec![0_u128; count + 1];
+    let mut rest = vec![0_u64; count + 1];
     for (position, &buffer) in order.iter().enumerate().rev() {
         rest[position] = rest[position + 1].saturating_add(costs.choices[buffer][0].1);
     }
@@ -59,10 +59,9 @@ pub(super) fn search<'a>(
 
 impl AssignmentSearch<'_, '_> {
     /// Assigns the buffers from a position of the order on.
-    fn assign(&mut self, position: usize, cost: u128, assignment: &mut Vec<usize>) {
-        let is_cheaper = |cost: u128, best: &Option<(u128, Vec<usize>)>| {
-            best.as_ref().is_none_or(|&(best, _)| cost < best)
-        };
+    fn assign(&mut self, position: usize, cost: u64, assignment: &mut Vec<usize>) {
+        let is_cheaper =
+            |cost: u64, best: &Option<(u64, Vec<usize>)>| best.as_ref().is_none_or(|&(best, _)| cost < best);
         if !is_cheaper(cost.saturating_add(self.rest[position]), &self.best) {
             return;
         }

@@ -82,6 +82,9 @@ pub enum SpaceError {
     /// space.
     #[error("fixed offsets, reserved ranges, parts of buffers and blocks cannot be divided among spaces")]
     Constrained,
+    /// The costs of all buffers may exceed 64 bits.
+    #[error("the costs of all buffers may exceed 2^64")]
+    CostOverflow,
     /// No assignment to the spaces was found in which all buffers fit.
     #[error("the buffers do not fit in the spaces{}", if *.is_proven { "" } else { ", as far as was searched" })]
     NoRoom {
@@ -105,6 +108,16 @@ pub enum SpaceError {
         capacity: u64,
         /// The height of its plan in bytes.
         height: u64,
+    },
+    /// The cost is not that of the buffers, or below its bound.
+    #[error("the cost is {cost} with a bound of {lower_bound}, not {stated}")]
+    Cost {
+        /// The cost of the plan, as it states it.
+        stated: u64,
+        /// The cost of the buffers.
+        cost: u64,
+        /// The lower bound of the plan.
+        lower_bound: u64,
     },
     /// A buffer is in no space, in several, or in one where it may not be.
     #[error("{buffer} is not in one of its spaces, or in several")]

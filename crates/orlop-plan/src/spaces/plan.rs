@@ -24,8 +24,8 @@ pub struct SpacesPlan {
     plans: Vec<SpacePlan>,
     /// By buffer, its space and its position there.
     places: Vec<(usize, usize)>,
-    cost: u128,
-    lower_bound: u128,
+    cost: u64,
+    lower_bound: u64,
 }
 
 impl SpacesPlan {
@@ -33,7 +33,7 @@ impl SpacesPlan {
         problem: &Problem,
         spaces: &[Space],
         plans: Vec<SpacePlan>,
-        (cost, lower_bound): (u128, u128),
+        (cost, lower_bound): (u64, u64),
     ) -> Self {
         let mut places = vec![(usize::MAX, 0); problem.len()];
         for (space, plan) in plans.iter().enumerate() {
@@ -71,22 +71,20 @@ impl SpacesPlan {
 
     /// Returns the cost of all buffers.
     #[must_use]
-    pub fn cost(&self) -> u128 {
+    pub fn cost(&self) -> u64 {
         self.cost
     }
 
     /// Returns the lower bound of the costs of all plans.
     #[must_use]
-    pub fn lower_bound(&self) -> u128 {
+    pub fn lower_bound(&self) -> u64 {
         self.lower_bound
     }
 
     /// Returns the verdict on the cost.
     #[must_use]
     pub fn verdict(&self) -> Verdict {
-        #[expect(clippy::cast_precision_loss, reason = "a ratio for display; the verdict compares exactly")]
-        let ratio = self.cost as f64 / self.lower_bound.max(1) as f64;
-        if self.cost == self.lower_bound { Verdict::Optimal } else { Verdict::Within(ratio) }
+        Verdict::of(self.cost, self.lower_bound)
     }
 
     /// Checks that each buffer is in one of its spaces, that the plan of each space is valid and below its
@@ -118,6 +116,12 @@ impl SpacesPlan {
         if let Some(buffer) = missing {
             return Err(SpaceError::Misplaced { buffer: problem.buffer_ref(buffer) });
         }
-        Ok(())
+        let assignment: Vec<usize> = space_of.into_iter().flatten().collect();
+        let cost = costs.of(&assignment);
+        if (cost, self.lower_bound.min(cost)) == (self.cost, self.lower_bound) {
+            Ok(())
+        } else {
+            Err(SpaceError::Cost { stated: self.cost, cost, lower_bound: self.lower_bound })
+        }
     }
 }

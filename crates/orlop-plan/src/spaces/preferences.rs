@@ -44,7 +44,11 @@ impl Problem {
     /// Returns how often a buffer is accessed.
     #[must_use]
     pub fn accesses(&self, index: usize) -> u64 {
-        self.preferences.accesses.get(&index).copied().unwrap_or(1)
+        self.accesses_if_set(index).unwrap_or(1)
+    }
+
+    pub(crate) fn accesses_if_set(&self, index: usize) -> Option<u64> {
+        self.preferences.accesses.get(&index).copied()
     }
 
     /// Returns the names of the spaces in which a buffer may be; empty for all of them.

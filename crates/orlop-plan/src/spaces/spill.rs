@@ -49,7 +49,7 @@ fn cheapest_move(
     live: &[usize],
     from: usize,
 ) -> Option<(usize, usize)> {
-    let size = |buffer: usize| u128::from(costs.problem.buffers()[buffer].size);
+    let size = |buffer: usize| costs.problem.buffers()[buffer].size;
     let moves = live.iter().filter_map(|&buffer| {
         let mut elsewhere = costs.choices[buffer].iter();
         let &(space, cost) =
@@ -57,7 +57,7 @@ fn cheapest_move(
         Some((cost.saturating_sub(costs.cost(buffer, from)), buffer, space))
     });
     let cheapest = moves.min_by(|one, other| {
-        let scaled = |one: &(u128, usize, usize), by: usize| one.0.saturating_mul(size(by));
+        let scaled = |one: &(u64, usize, usize), by: usize| u128::from(one.0) * u128::from(size(by));
         scaled(one, other.1).cmp(&scaled(other, one.1)).then(size(other.1).cmp(&size(one.1)))
     });
     cheapest.map(|(_, buffer, space)| (buffer, space))

@@ -114,6 +114,29 @@ fn solutions_of_more_than_half_of_the_address_space_are_read() {
     assert!(matches!(error, CsvError::Problem { error: ProblemError::TotalOverflow { .. }, .. }), "{error}");
 }
 
+/// A square of their number would take hours.
+#[test]
+fn long_chains_of_nested_parts_are_planned() {
+    let count = 100_000;
+    let mut builder = ProblemBuilder::new();
+    for number in 0..count {
+        let size = 2 * count + 2 * number;
+        builder.push(Buffer::unaligned(number..2 * count - number, size)).unwrap();
+    }
+    // Each is placed in the next one, from the inside and from the outside.
+    let indices = 0..usize::try_from(count).unwrap() - 1;
+    for part in
+        indices.clone().step_by(2).chain(indices.skip(1).step_by(2).collect::<Vec<_>>().into_iter().rev())
+    {
+        builder.place_in(part, part + 1, 1).unwrap();
+    }
+    let problem = builder.finish();
+    assert_eq!(problem.part_of(0), Some((99_999, 99_999)));
+    let plan = Planner::new().plan(&problem);
+    assert_eq!((plan.height(), plan.lower_bound()), (4 * count - 2, 4 * count - 2));
+    verify(&problem, &plan).unwrap();
+}
+
 /// Parts whose lifetimes are inside of each other, beside each other in space, and many reserved ranges.
 #[test]
 fn many_parts_and_reserved_ranges_are_planned() {

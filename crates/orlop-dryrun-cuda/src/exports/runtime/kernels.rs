@@ -90,7 +90,8 @@ fn launch(machine: &mut Machine, kernel: usize, arguments: In<usize>, stream: us
 fn begin(machine: &mut Machine, kernel: usize, arguments: In<usize>) -> Outcome {
     machine.begin_kernel(kernel);
     let Some(mask) = MaskReduction::named(machine.kernels.last_name()) else { return Ok(()) };
-    // An iterator, whose first field is the address of the mask; where the count goes; the number of elements.
+    // An iterator, whose first field is the address of the mask; where the count goes; the number of
+    // elements.
     let &[iterator, _, elements] = arguments.list(3).as_slice() else { return Ok(()) };
     let address = In::<usize>::from_address(iterator).get()?;
     let elements = match mask.is_long {
