@@ -97,7 +97,7 @@ impl SpacesFile {
     /// [`SpacesFileError`]: the first fault.
     pub fn verify(&self) -> Result<(), SpacesFileError> {
         let mut cost = 0_u64;
-        let mut indices = Vec::new();
+        let mut indices: Vec<usize> = Vec::new();
         for space in &self.spaces {
             let invalid = |error| SpacesFileError::Plan { space: space.name.clone(), error };
             space.plan.verify().map_err(invalid)?;
