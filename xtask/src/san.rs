@@ -133,7 +133,8 @@ struct AddressRun<'a> {
 
 impl AddressRun<'_> {
     fn start(&self, shell: &Shell, host: &str) -> Result<()> {
-        let mut command = shell.nightly_cargo(&["test", "--quiet", "--no-fail-fast", "--tests", "--target", host]);
+        let mut command =
+            shell.nightly_cargo(&["test", "--quiet", "--no-fail-fast", "--tests", "--target", host]);
         command.args(package_args(self.packages)).env("RUSTFLAGS", with_rustflags(self.flags));
         let options = "allocator_may_return_null=1:detect_stack_use_after_return=1";
         command.env("ASAN_OPTIONS", format!("detect_leaks={}:{options}", self.leaks));
