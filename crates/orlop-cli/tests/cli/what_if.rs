@@ -303,7 +303,6 @@ fn verdicts_come_first_and_fit_80_columns() {
     for (file, finding, remedy) in [
         ("torch-runs/resnet-train.limit1.pickle.gz", "device 0 ran out of memory: ", "Set PYTORCH_CUDA_"),
         ("torch-snapshots/gpt-medium_512_training.pickle.gz", "device 0 ", ""),
-        ("traces/rmm.csv", "device 0 holds ", "No setting can be recommended: "),
     ] {
         let path = testdata().join(file).display().to_string();
         for command in ["info", "what-if"] {
