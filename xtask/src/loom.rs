@@ -51,7 +51,7 @@ pub(crate) const MODEL_CRATES: [ModelCrate; 4] = [
 pub(crate) fn run(shell: &Shell, depth: SearchDepth, filter: Option<&str>) -> Result<Outcome> {
     let mut count = 0;
     for model_crate in &MODEL_CRATES {
-        let models = Models::build(shell, model_crate)?;
+        let models = Models::build(shell, model_crate, depth)?;
         let selected = models.count(shell, depth, filter)?;
         if selected == 0 && filter.is_some() {
             continue;
@@ -90,13 +90,17 @@ impl ModelCrate {
 }
 
 impl Models {
-    /// Builds the tests with `--cfg loom`.
-    pub(crate) fn build(shell: &Shell, model_crate: &ModelCrate) -> Result<Self> {
+    /// Builds the tests with `--cfg loom`. A short search takes seconds, and its build minutes: little is
+    /// optimised for it.
+    pub(crate) fn build(shell: &Shell, model_crate: &ModelCrate, depth: SearchDepth) -> Result<Self> {
         let mut command = shell.cargo(&["test", "--quiet", "--release", "-p", model_crate.package]);
         command.args(model_crate.arguments);
         command.args(["--no-run", "--message-format=json-render-diagnostics"]);
         command.env("RUSTFLAGS", with_rustflags("--cfg loom"));
         command.env("CARGO_TARGET_DIR", shell.target().join("loom"));
+        if depth == SearchDepth::Short {
+            command.env("CARGO_PROFILE_RELEASE_OPT_LEVEL", "1").env("CARGO_PROFILE_RELEASE_DEBUG", "0");
+        }
         let messages = shell.capture(&mut command)?;
         let program = executable(&messages, model_crate.target)?;
         Ok(Self { program, folder: model_crate.folder(shell) })

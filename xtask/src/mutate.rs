@@ -68,7 +68,7 @@ pub(crate) fn run(shell: &Shell, depth: SearchDepth, filter: Option<&str>) -> Re
 
 /// Returns the number of mutants of a crate that its models kill.
 fn run_on(shell: &Shell, model_crate: &ModelCrate, depth: SearchDepth, mutants: &[Mutant]) -> Result<usize> {
-    let models = Models::build(shell, model_crate)?;
+    let models = Models::build(shell, model_crate, depth)?;
     shell.run("loom-unchanged", &mut models.command(shell, depth))?;
 
     let folder = shell.target().join("loom").join("mutants");

@@ -33,6 +33,9 @@ const CUDA_FILTERS: [&str; 4] = ["--skip", "a_driver_without_a_function", "--ski
 /// while a device might still use the memory. Their leaks are not errors; everything else is.
 const KEEP_MEMORY: [&str; 5] = ["broken", "hostile", "panics", "callbacks", "a_deleter_may_do_anything"];
 
+/// Those among them that go through every adaptor, over engines that others go through alone.
+const ADDRESS_LONG: [&str; 2] = ["--skip", "adaptors_over_"];
+
 /// The ones among them that Miri runs.
 const MIRI_KEEP_MEMORY: [&str; 1] = ["storage::panics"];
 
@@ -101,7 +104,7 @@ pub(crate) fn address(shell: &Shell) -> Result<Outcome> {
         run.start(shell, &host)
     };
     run("san-address", 1, &skipped)?;
-    run("san-address-kept", 0, &KEEP_MEMORY)?;
+    run("san-address-kept", 0, &[&KEEP_MEMORY[..], &ADDRESS_LONG].concat())?;
     Ok(Outcome::Passed(ADDRESS.join(", ")))
 }
 
@@ -279,6 +282,7 @@ mod tests {
             }
         };
         selects(&ADDRESS, &KEEP_MEMORY);
+        selects(&ADDRESS, &[ADDRESS_LONG[1]]);
         selects(&[CUDA], &[CUDA_FILTERS[1], CUDA_FILTERS[3]]);
         selects(&[MIRI_OUTSIDE], &MIRI_KEEP_MEMORY);
         selects(&[MIRI_ALONE], &MIRI_APART);

@@ -5,8 +5,9 @@
 
 use crate::cpp::{CppException, ExceptionClass, StdFunction, throw_bad_alloc};
 use crate::error::TorchError;
+use crate::heap::DeviceHeap;
 use crate::settings::AllocatorSettings;
-use crate::{process, report};
+use crate::{pressure, process, report};
 use orlop_core::ByteSize;
 use std::any::Any;
 use std::ffi::{CStr, c_char, c_int, c_void};
@@ -44,13 +45,26 @@ pub unsafe extern "C-unwind" fn orlop_torch_malloc(
         // SAFETY: nothing is left to be dropped.
         Err(error) => return unsafe { fail(exception_for(bytes, device, error)) },
     };
-    let route = heap.route(stream);
     // SAFETY: guaranteed by the caller.
-    match guarded(|| unsafe { heap.allocate(bytes, stream, route) }) {
+    let mut allocated = unsafe { request(heap, bytes, stream) };
+    if matches!(&allocated, Err(error) if error.is_out_of_memory()) && pressure::relieve(device, bytes) {
+        // SAFETY: as above.
+        allocated = unsafe { request(heap, bytes, stream) };
+    }
+    match allocated {
         Ok(address) => ptr::with_exposed_provenance_mut(address),
         // SAFETY: as above.
         Err(error) => unsafe { fail(exception_for(bytes, device, error)) },
     }
+}
+
+/// # Safety
+///
+/// That of [`orlop_torch_malloc`]. PyTorch's functions, which are called for the route, can throw.
+unsafe fn request(heap: &DeviceHeap, bytes: usize, stream: *mut c_void) -> Result<usize, TorchError> {
+    let route = heap.route(stream);
+    // SAFETY: guaranteed by the caller.
+    guarded(|| unsafe { heap.allocate(bytes, stream, route) })
 }
 
 /// Frees a block of [`orlop_torch_malloc`]. In a child process nothing is freed.
@@ -291,7 +305,7 @@ unsafe fn write_text(source: &str, text: *mut c_char, capacity: usize) -> usize 
 }
 
 /// Calls `act`; a panic becomes an error.
-fn guarded<T>(act: impl FnOnce() -> Result<T, TorchError>) -> Result<T, TorchError> {
+pub(crate) fn guarded<T>(act: impl FnOnce() -> Result<T, TorchError>) -> Result<T, TorchError> {
     // Nothing is half-way after a panic: locks are taken over, and the engine ends panics of user code.
     catch_unwind(AssertUnwindSafe(act)).unwrap_or_else(|panic| Err(TorchError::Panicked(message_of(&*panic))))
 }
@@ -302,7 +316,7 @@ fn message_of(panic: &(dyn Any + Send)) -> Box<str> {
 }
 
 /// Keeps the text of an error.
-fn note<T>(result: Result<T, TorchError>) -> Option<T> {
+pub(crate) fn note<T>(result: Result<T, TorchError>) -> Option<T> {
     result.inspect_err(|error| process::keep_error(&error.to_string())).ok()
 }
 

@@ -1,5 +1,6 @@
 //! The errors of the library.
 
+use orlop_core::ByteSize;
 use orlop_cuda::CudaError;
 use orlop_device::DeviceError;
 
@@ -15,6 +16,9 @@ pub(crate) enum TorchError {
     /// The engine refused a call.
     #[error(transparent)]
     Engine(#[from] DeviceError),
+    /// A budget that is open has no room for a request.
+    #[error("{used} of a budget of {budget} are in live blocks")]
+    Budget { budget: ByteSize, used: ByteSize },
     /// PyTorch named a device that does not exist.
     #[error("there is no device {0}")]
     NoSuchDevice(i32),
@@ -44,6 +48,7 @@ impl TorchError {
         match self {
             Self::Request(error) => error.is_out_of_memory(),
             Self::Cuda(error) => error.is_out_of_memory(),
+            Self::Budget { .. } => true,
             Self::Engine(error) => matches!(error, DeviceError::OutOfMemory { .. }),
             _ => false,
         }

@@ -1,6 +1,7 @@
 //! [`DeviceHeap`]: the allocator of a device, as PyTorch uses it.
 
 use crate::blocks::BlockTable;
+use crate::budgets::Budgets;
 use crate::cpp::StdFunction;
 use crate::error::TorchError;
 use crate::pool_routes::PoolRoutes;
@@ -20,6 +21,7 @@ pub(crate) struct DeviceHeap {
     pub(crate) device: CudaDevice,
     pub(crate) allocator: AllocatorRef<DeviceAllocator<CudaMemory>>,
     blocks: BlockTable,
+    pub(crate) budgets: Budgets,
     streams: StreamIds,
     pub(crate) segments: Segments,
     routes: Mutex<PoolRoutes>,
@@ -41,6 +43,7 @@ impl DeviceHeap {
             device,
             allocator,
             blocks: BlockTable::default(),
+            budgets: Budgets::default(),
             streams: StreamIds::default(),
             segments: Segments::default(),
             routes: Mutex::default(),
@@ -73,6 +76,7 @@ impl DeviceHeap {
     ) -> Result<usize, TorchError> {
         // SAFETY: guaranteed by the caller.
         let stream = unsafe { self.stream(stream) }?;
+        let _admitted = self.budgets.admit(bytes, || self.live_bytes())?;
         let request = Request::new(bytes).stream(stream);
         let block = match route {
             None => self.allocator.allocate(&request)?,
@@ -82,6 +86,11 @@ impl DeviceHeap {
             }
         };
         Ok(self.blocks.insert(block))
+    }
+
+    /// Returns the bytes in live blocks.
+    pub(crate) fn live_bytes(&self) -> u64 {
+        self.allocator.stats().live()
     }
 
     /// Frees the block at an address.

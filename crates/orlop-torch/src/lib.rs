@@ -8,6 +8,7 @@
 //! | `heap` | the allocator of a device: blocks by address, streams, private pools |
 //! | `segments` | memory that PyTorch's own allocator divides |
 //! | `blocks` | live blocks, by their addresses |
+//! | `budgets`, `pressure` | limits by scope; what is called before an out-of-memory error |
 //! | `stream_ids` | PyTorch's streams and their ids |
 //! | `pool_routes` | which requests go to private pools |
 //! | `cpp` | the C++ objects that are used: exceptions, `std::function` |
@@ -18,10 +19,12 @@
 
 mod abi;
 mod blocks;
+mod budgets;
 mod cpp;
 mod error;
 mod heap;
 mod pool_routes;
+mod pressure;
 mod process;
 mod report;
 mod segments;
@@ -35,4 +38,6 @@ pub use self::abi::{
     orlop_torch_report, orlop_torch_reset_peaks, orlop_torch_retire_stream, orlop_torch_segment_free,
     orlop_torch_segment_malloc, orlop_torch_stats, orlop_torch_trim,
 };
+pub use self::budgets::{orlop_torch_close_budget, orlop_torch_open_budget};
 pub use self::cpp::StdFunction;
+pub use self::pressure::{TorchPressureCallback, orlop_torch_set_pressure_callback};

@@ -26,8 +26,8 @@ fn run_program(py: Python<'_>, arguments: Vec<OsString>, interpreter: PathBuf, f
     py.detach(|| orlop_cli::run(arguments, &program))
 }
 
-/// The module. Its proofs for capsules and buffers need the interpreter's lock, which builds of Python without
-/// one take for it.
+/// The module. Its proofs for capsules and buffers need the interpreter's lock, which builds of Python
+/// without one take for it.
 #[pymodule(gil_used = true)]
 mod _native {
     #[pymodule_export]

@@ -50,6 +50,50 @@ print(json.dumps({
 """
 
 
+BUDGETS = """
+import json
+import torch
+import orlop.torch
+
+orlop.torch.install(limit=8 << 30)
+weights = torch.nn.Linear(1024, 1024, device="cuda")
+cache = [torch.empty(1 << 30, dtype=torch.uint8, device="cuda")]
+facts = {"called": []}
+
+def attempt(size):
+    try:
+        torch.empty(size, dtype=torch.uint8, device="cuda")
+        return None
+    except torch.OutOfMemoryError as error:
+        return str(error)
+
+with orlop.torch.budget("256MiB"):
+    with orlop.torch.budget("64MiB"):
+        facts["inner"] = attempt(128 << 20)
+        # The backward pass allocates on a thread of its own.
+        wide = torch.ones(1 << 12, 1024, device="cuda")
+        try:
+            weights(wide).square().sum().backward()
+            facts["backward"] = None
+        except torch.OutOfMemoryError as error:
+            facts["backward"] = str(error)
+        del wide
+    facts["outer"] = attempt(128 << 20)
+facts["after"] = attempt(1 << 30)
+
+def drop_cache(device, size):
+    facts["called"].append([device, size])
+    cache.clear()
+    return True
+
+facts["full"] = attempt(15 << 29)
+with orlop.torch.on_pressure(drop_cache):
+    facts["relieved"] = attempt(15 << 29)
+orlop.torch.on_pressure(drop_cache).__enter__()
+print(json.dumps(facts))
+"""
+
+
 class StandInAllocator:
     """As PyTorch's allocator object: it keeps the hooks."""
 
@@ -181,3 +225,74 @@ def test_a_program_of_pytorch_runs(door: str, tmp_path: Path) -> None:
         own = {key: value for key, value in facts["own"].items() if not key.startswith("orlop.")}
         assert own == {key: value for key, value in facts["stats"].items() if key != "max_split_size"}
         assert facts["trimmed"] > 0
+
+
+def test_budgets_and_callbacks_hold_in_a_program_of_pytorch(tmp_path: Path) -> None:
+    facts = dry_run(tmp_path, BUDGETS)
+    assert "of a budget of 64.0 MiB are in live blocks" in facts["inner"]
+    assert "of a budget of 64.0 MiB are in live blocks" in facts["backward"]
+    assert facts["outer"] is None and facts["after"] is None
+    assert "limit 8.00 GiB" in facts["full"]
+    assert facts["relieved"] is None and facts["called"] == [[0, 15 << 29]]
+
+
+def test_budgets_have_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
+    import orlop.torch
+
+    opened: list[tuple[int, int]] = []
+    closed: list[tuple[int, int]] = []
+
+    def open_budget(device: int, size: int) -> int:
+        opened.append((device, size))
+        return len(opened) if device < 2 else 0
+
+    library = types.SimpleNamespace(
+        orlop_torch_open_budget=open_budget,
+        orlop_torch_close_budget=lambda device, budget: closed.append((device, budget)),
+    )
+    monkeypatch.setattr(orlop.torch, "_library", lambda: library)
+    monkeypatch.setattr(orlop.torch, "last_error", lambda: "there is no device 7")
+    with orlop.torch.budget("1.5GiB", device=0), orlop.torch.budget("64 MiB", device=1):
+        with pytest.raises(ValueError, match="of the scope"), orlop.torch.budget(1000, device=0):
+            raise ValueError("of the scope")
+    assert opened == [(0, 3 << 29), (1, 64 << 20), (0, 1000)]
+    assert closed == [(0, 3), (1, 2), (0, 1)]
+    for wrong in ("4 parsecs", "", "-1", -1, 1 << 64):
+        with (
+            pytest.raises(orlop.torch.AllocatorError, match="size|budget"),
+            orlop.torch.budget(wrong, device=0),
+        ):
+            pass
+    with pytest.raises(orlop.torch.AllocatorError, match="no device 7"), orlop.torch.budget(1, device=7):
+        pass
+
+
+def test_the_newest_callback_is_asked_first(capfd: pytest.CaptureFixture[str]) -> None:
+    import orlop.torch
+
+    asked: list[str] = []
+
+    def older(device: int, size: int) -> bool:
+        asked.append(f"older {device} {size}")
+        return True
+
+    def newer(device: int, size: int) -> bool:
+        asked.append("newer")
+        return False
+
+    def faulty(device: int, size: int) -> bool:
+        raise ValueError("of a test")
+
+    relieve: Any = orlop.torch._relieve
+    assert relieve(1, 1000) == 0
+    with orlop.torch.on_pressure(older):
+        with orlop.torch.on_pressure(newer):
+            assert relieve(1, 1 << 40) == 1
+        assert asked == ["newer", f"older 1 {1 << 40}"]
+        with orlop.torch.on_pressure(faulty):
+            assert relieve(1, 1000) == 1
+        assert asked[2:] == ["older 1 1000"]
+    with orlop.torch.on_pressure(faulty):
+        assert relieve(1, 1000) == 0
+    assert capfd.readouterr().err.count("ValueError: of a test") == 2
+    assert relieve(1, 1000) == 0

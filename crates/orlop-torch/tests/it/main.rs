@@ -2,6 +2,7 @@
 #![cfg(all(target_os = "linux", not(any(miri, loom))))]
 #![allow(clippy::unwrap_used, reason = "a test that fails says where")]
 
+mod budgets;
 mod contexts;
 mod forks;
 mod machine;

@@ -97,7 +97,7 @@ fn what_is_no_block_device_or_stream_is_an_error() {
     assert_eq!(last_error(), format!("{block:#x} is not the address of a live block"));
     machine.record(block, &stream);
     assert!(last_error().contains("is not the address of a live block"));
-    for device in [-1, 16, 64] {
+    for device in [-1, 18, 64] {
         // SAFETY: no stream is used.
         let block = unsafe { orlop_torch_malloc(512, device, handle(&stream)) };
         assert!(block.is_null() && last_error().starts_with("orlop: "), "{device}: {}", last_error());

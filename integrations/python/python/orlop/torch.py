@@ -25,6 +25,8 @@ import ctypes
 import functools
 import json
 import os
+import re
+import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -33,9 +35,11 @@ from orlop import _native
 
 __all__ = [
     "AllocatorError",
+    "budget",
     "install",
     "last_error",
     "library_path",
+    "on_pressure",
     "pool",
     "report",
     "reset_peak_stats",
@@ -54,6 +58,17 @@ _HOOKS = {
     "set_end_allocate_to_pool_fn": "orlop_torch_end_allocate_to_pool",
     "set_release_pool": "orlop_torch_release_pool",
 }
+
+
+# What `on_pressure` registered, by scope.
+_CALLBACKS: list[Callable[[int, int], bool]] = []
+
+_PRESSURE_CALLBACK = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int, ctypes.c_uint64)
+
+# A size with a unit, as reports print it.
+_SIZE = re.compile(r"([0-9]+(?:\.[0-9]+)?) *([KMGT]iB|B)?")
+
+_UNITS = {None: 1, "B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
 
 
 class AllocatorError(RuntimeError):
@@ -152,6 +167,84 @@ def pool(*, policy: str | None = None, limit: int | None = None, no_split: bool 
         torch._C._cuda_releasePool(device, made.id)
 
 
+@contextlib.contextmanager
+def budget(size: int | str, *, device: int | None = None) -> Iterator[None]:
+    """Opens a scope in which the live bytes of a device grow by at most `size`, by all threads together.
+
+    A request beyond raises ``torch.OutOfMemoryError``, and the program goes on. Scopes nest: each has its own
+    budget. The allocator is that of :func:`install` with the door ``"all"``.
+
+    Args:
+        size: In bytes, or a text such as ``"4GiB"``.
+        device: The device; the current one if it is not given.
+
+    Raises:
+        AllocatorError: The size is invalid, or the device does not exist.
+    """
+    number, bytes_ = _device(device), _bytes(size)
+    opened = _library().orlop_torch_open_budget(number, bytes_)
+    if opened == 0:
+        raise AllocatorError(last_error())
+    try:
+        yield
+    finally:
+        _library().orlop_torch_close_budget(number, opened)
+
+
+@contextlib.contextmanager
+def on_pressure(callback: Callable[[int, int], bool]) -> Iterator[None]:
+    """Opens a scope in which `callback` is called before a request of PyTorch would fail.
+
+    It is called on the thread of the request with the device and the bytes, and returns ``True`` if it freed
+    tensors: the request is then tried once more. The newest scope is asked first, then the others. An exception
+    of the callback is printed, and counts as nothing freed. Its own requests do not call it again.
+    """
+    _CALLBACKS.append(callback)
+    _set_pressure_callback(_relieve)
+    try:
+        yield
+    finally:
+        _CALLBACKS.remove(callback)
+        if not _CALLBACKS:
+            _set_pressure_callback(_PRESSURE_CALLBACK())
+
+
+def _ask_callbacks(device: int, bytes_: int) -> int:
+    for callback in list(reversed(_CALLBACKS)):
+        try:
+            if callback(device, bytes_):
+                return 1
+        except BaseException:  # noqa: BLE001 - the caller is not Python, and would get any number
+            traceback.print_exc()
+    return 0
+
+
+_relieve = _PRESSURE_CALLBACK(_ask_callbacks)
+
+
+def _set_pressure_callback(callback: Any) -> None:
+    _library().orlop_torch_set_pressure_callback(callback)
+    # No request calls it when the interpreter is gone.
+    atexit.unregister(_remove_pressure_callback)
+    atexit.register(_remove_pressure_callback)
+
+
+def _remove_pressure_callback() -> None:
+    _library().orlop_torch_set_pressure_callback(_PRESSURE_CALLBACK())
+
+
+def _bytes(size: int | str) -> int:
+    """Returns a size in bytes."""
+    if isinstance(size, str):
+        found = _SIZE.fullmatch(size.strip())
+        if found is None:
+            raise AllocatorError(f'{size!r} is no size: a number of bytes, or a text such as "4GiB"')
+        size = int(float(found[1]) * _UNITS[found[2]])
+    if not 0 <= size < 1 << 64:
+        raise AllocatorError(f"the budget is {size} bytes: at least 0")
+    return size
+
+
 def trim(device: int | None = None) -> int:
     """Releases the cached memory of a device, and returns its bytes."""
     return int(_library().orlop_torch_trim(_device(device)))
@@ -247,6 +340,11 @@ def _library() -> ctypes.CDLL:
     library = ctypes.CDLL(str(library_path()))
     library.orlop_torch_configure.argtypes = [ctypes.c_char_p, ctypes.c_uint64]
     library.orlop_torch_retire_stream.argtypes = [ctypes.c_int, ctypes.c_void_p]
+    library.orlop_torch_open_budget.argtypes = [ctypes.c_int, ctypes.c_uint64]
+    library.orlop_torch_open_budget.restype = ctypes.c_uint64
+    library.orlop_torch_close_budget.argtypes = [ctypes.c_int, ctypes.c_uint64]
+    library.orlop_torch_set_pressure_callback.argtypes = [_PRESSURE_CALLBACK]
+    library.orlop_torch_set_pressure_callback.restype = None
     library.orlop_torch_trim.argtypes = [ctypes.c_int]
     library.orlop_torch_trim.restype = ctypes.c_uint64
     library.orlop_torch_reset_peaks.argtypes = [ctypes.c_int]
