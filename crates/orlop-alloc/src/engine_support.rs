@@ -14,6 +14,8 @@
 //! | [`ContextHandle`], [`WeakAllocator`], [`Charged`], [`Charge`] | what contexts are built from |
 //! | [`guarded`] | calls user code (a backing, a callback), whose panic must not unwind the engine |
 //! | [`trace_guarded`] | emits a `tracing` event: a subscriber is user code too |
+//! | [`CacheTrims`] | the caches of allocators that share memory, trimmed before a request fails |
+//! | [`EngineScope`] | marks a thread that holds an engine's locks: it trims no other allocator |
 //! | [`SortedRuns`], [`FreeChunk`] | free chunks by size and address: best fit, the lowest of several |
 //! | [`RecordSlab`] | records of blocks, dense, with hints that are read without them |
 //! | [`first_one_from`] | the next non-empty list in a bit map of lists |
@@ -28,7 +30,9 @@ pub use crate::adaptor::charged::{Charge, Charged};
 pub use crate::bfc::bins::{Free as FreeChunk, first_one_from};
 pub use crate::bfc::sorted_runs::{Position, SortedRuns};
 pub use crate::block::{RawBlock, Record, RecordSlab, StreamUses};
+pub use crate::cache_trims::CacheTrims;
 pub use crate::device_ops::{DeviceOps, DevicePtr, HostOps};
+pub use crate::engine_scope::EngineScope;
 pub use crate::handle::{ContextHandle, Counting, CountingEngine, WeakAllocator};
 pub use crate::observer::{EventClock, RegionDelivery, RegionWatch, RegionWatches, SharedObserver};
 pub use orlop_host::shield::{report as trace_guarded, shielded as guarded};

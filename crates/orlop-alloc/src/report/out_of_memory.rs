@@ -2,8 +2,8 @@
 //! and tags have the rest, what was tried, and what would have made the request fit.
 
 use super::LadderStep;
-use crate::engine_support::guarded;
-use crate::{Allocator, AllocatorRef, DeviceMemory, Tag, TagUse};
+use crate::engine_support::{EngineScope, guarded};
+use crate::{AllocatorRef, DeviceMemory, Tag, TagUse};
 use orlop_core::{Alignment, ByteSize, Device, MemoryKind};
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -200,14 +200,20 @@ impl OutOfMemory {
         self.by_tag.sort_by_key(|&(tag, bytes)| (Reverse(bytes), tag));
     }
 
-    /// Sets [`OutOfMemory::caches`] to what these allocators have cached.
-    pub fn set_caches(&mut self, allocators: &[AllocatorRef]) {
-        let cached = |allocator: &AllocatorRef| {
-            // Not while the engine of one of them is inspected by this thread.
-            let reserved = guarded(|| allocator.usage().reserved)?;
-            Some((allocator.name().into(), reserved.saturating_sub(allocator.stats().live())))
+    /// Sets [`OutOfMemory::caches`] to what the `linked` allocators have cached. Those without statistics are
+    /// left out. Inside an engine it does nothing: their locks are not waited for.
+    pub fn set_caches(&mut self, linked: impl FnOnce() -> Vec<AllocatorRef>) {
+        if EngineScope::is_inside() {
+            return;
+        }
+        let cached = |allocator: AllocatorRef| {
+            let stats = allocator.stats();
+            (!stats.totals.uncounted).then(|| (allocator.name().into(), stats.cached()))
         };
-        self.caches = allocators.iter().filter_map(cached).filter(|&(_, bytes)| bytes > 0).collect();
+        let linked = guarded(linked).unwrap_or_default().into_iter();
+        // Each handle is dropped in the guard as well: it can be the last one.
+        let caches = linked.filter_map(|allocator| guarded(|| cached(allocator)).flatten());
+        self.caches = caches.filter(|&(_, bytes)| bytes > 0).collect();
     }
 
     /// Returns the share of free bytes that are not in the largest free chunk (0 to 1).

@@ -5,7 +5,7 @@ use crate::device::{self, CudaDevice, StreamTarget, resolve};
 use crate::driver::call;
 use crate::error::CudaError;
 use crate::memory;
-use orlop_alloc::engine_support::{guarded, trace_guarded};
+use orlop_alloc::engine_support::{CacheTrims, trace_guarded};
 use orlop_alloc::{
     Access, Allocator, AllocatorRef, DeviceMemory, Error, OutOfMemory, Refusal, Request, Result, Semantics,
     Usage,
@@ -93,19 +93,15 @@ impl DriverAllocator {
     /// Allocates memory. If there is none, it tries again after each linked allocator that gave memory back,
     /// unless the request is without retry.
     fn take(&self, bytes: usize, stream: StreamId, retry: bool) -> Result<u64, CudaError> {
-        let mut taken = self.take_once(bytes, stream);
-        if retry && matches!(taken, Err(CudaError::OutOfMemory { .. })) {
-            for linked in self.device.state().linked_allocators() {
-                if guarded(|| linked.trim(0)).is_none_or(|bytes| bytes == 0) {
-                    continue;
-                }
-                taken = self.take_once(bytes, stream);
-                if !matches!(taken, Err(CudaError::OutOfMemory { .. })) {
-                    break;
-                }
+        let may_fit = bytes as u64 <= self.device.state().total();
+        let mut trims = CacheTrims::default();
+        loop {
+            let taken = self.take_once(bytes, stream);
+            let may_retry = retry && may_fit && matches!(taken, Err(CudaError::OutOfMemory { .. }));
+            if !may_retry || !trims.trim_next(|| self.device.state().linked_allocators()) {
+                return taken;
             }
         }
-        taken
     }
 
     fn take_once(&self, bytes: usize, stream: StreamId) -> Result<u64, CudaError> {
@@ -178,7 +174,7 @@ impl DriverAllocator {
         let mut report = OutOfMemory::new(Refusal::Backing, self.name(), self.device(), request);
         report.live = self.figures.reserved.load(Ordering::Relaxed);
         report.reserved = self.usage().reserved;
-        report.set_caches(&self.device.state().linked_allocators());
+        report.set_caches(|| self.device.state().linked_allocators());
         report.into()
     }
 }

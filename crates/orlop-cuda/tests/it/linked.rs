@@ -2,6 +2,7 @@
 
 use crate::machine::Machine;
 use orlop_alloc::adaptor::Limit;
+use orlop_alloc::engine::UpstreamArena;
 use orlop_alloc::{Allocator, AllocatorRef, Error, Refusal, Request};
 use orlop_context::registry::Registry;
 use orlop_context::{AllocatorConfig, Context};
@@ -11,6 +12,7 @@ use orlop_cuda::{
 };
 use orlop_cudasim_control::SimulationConfig;
 use orlop_device::{DeviceConfig, Policy};
+use std::sync::Mutex;
 
 const MIB: usize = 1 << 20;
 
@@ -142,4 +144,76 @@ fn allocators_of_contexts_and_names_are_linked() {
     let linked = machine.device.memory_use().unwrap().allocators;
     let names: Vec<&str> = linked.iter().map(|allocator| &*allocator.name).collect();
     assert_eq!(names, ["orlop", "cuda-stream-ordered"]);
+}
+
+/// A request that is larger than the device never fits.
+#[test]
+fn a_request_beyond_the_device_trims_no_other_cache() {
+    for (asking, make) in ALLOCATORS {
+        let machine = Machine::new(&SimulationConfig::new().memory(1 << 30).poison(false));
+        let other = ALLOCATORS[0].1(&machine.device);
+        drop(other.allocate(&Request::new(256 * MIB)).unwrap());
+        let refused = make(&machine.device).allocate(&Request::new(2048 * MIB)).unwrap_err();
+        assert!(refused.is_out_of_memory(), "{asking}: {refused}");
+        assert_eq!(other.usage().reserved, 256 << 20, "{asking}");
+    }
+}
+
+/// The callback frees a block into a cache that was trimmed before.
+#[test]
+fn what_a_callback_frees_into_another_cache_serves_the_request() {
+    let machine = Machine::new(&SimulationConfig::new().memory(1 << 30).poison(false));
+    let other = ALLOCATORS[1].1(&machine.device);
+    let allocator = caching_allocator(&machine.device).unwrap().into_ref();
+    let block = Mutex::new(Some(other.allocate(&Request::new(600 * MIB)).unwrap()));
+    allocator.on_pressure(move || block.lock().is_ok_and(|mut block| block.take().is_some()));
+    drop(allocator.allocate(&Request::new(600 * MIB)).unwrap());
+    assert_eq!((other.usage().reserved, allocator.device_stats().num_ooms), (0, 0));
+}
+
+/// An arena frees its segments into the cache of the allocator below, which was trimmed before.
+#[test]
+fn what_an_arena_gives_back_serves_the_request() {
+    for (asking, make) in ALLOCATORS {
+        let machine = Machine::new(&SimulationConfig::new().memory(1 << 30).poison(false));
+        let device = &machine.device;
+        let below = ALLOCATORS[1].1(device);
+        let arena = UpstreamArena::new(below.clone(), 600 * MIB).into_ref();
+        device.link(&arena);
+        drop(arena.allocate(&Request::new(600 * MIB)).unwrap());
+        let served = make(device).allocate(&Request::new(600 * MIB));
+        assert!(served.is_ok(), "{asking}: {served:?}");
+        assert_eq!(below.usage().reserved, 0, "{asking}");
+    }
+}
+
+/// PyTorch counts one for each exception.
+#[test]
+fn requests_that_fail_are_counted_once_and_others_never() {
+    let machine = Machine::new(&SimulationConfig::new().memory(1 << 30).poison(false));
+    let others = [0, 1, 2].map(|_| ALLOCATORS[1].1(&machine.device));
+    let fill = || others.iter().for_each(|other| drop(other.allocate(&Request::new(256 * MIB)).unwrap()));
+    let allocator = caching_allocator(&machine.device).unwrap().into_ref();
+    fill();
+    drop(allocator.allocate(&Request::new(900 * MIB)).unwrap());
+    assert_eq!(allocator.device_stats().num_ooms, 0);
+    allocator.trim(0);
+    let _live = others[0].allocate(&Request::new(256 * MIB)).unwrap();
+    fill();
+    assert!(allocator.allocate(&Request::new(900 * MIB)).is_err_and(|error| error.is_out_of_memory()));
+    assert_eq!(allocator.device_stats().num_ooms, 1);
+}
+
+/// Without statistics it is not known which of the reserved bytes are live.
+#[test]
+fn an_error_names_no_cache_of_a_handle_without_statistics() {
+    for (asking, make) in ALLOCATORS {
+        let machine = Machine::new(&SimulationConfig::new().memory(1 << 30).poison(false));
+        let other = AllocatorRef::with_statistics(caching_allocator(&machine.device).unwrap(), false);
+        let _live = other.allocate(&Request::new(512 * MIB)).unwrap();
+        let Err(Error::OutOfMemory(report)) = make(&machine.device).allocate(&Request::new(600 * MIB)) else {
+            panic!("{asking}: more than there is");
+        };
+        assert_eq!(*report.caches, [], "{asking}");
+    }
 }

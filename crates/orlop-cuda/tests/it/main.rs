@@ -28,6 +28,7 @@ mod interop_order;
 mod kernels;
 mod large_pages;
 mod linked;
+mod linked_inside;
 mod lost;
 mod lost_streams;
 mod machine;

@@ -29,7 +29,7 @@ use crate::engine::{Engine, EngineLock, SlowPath};
 use crate::error::DeviceError;
 use crate::policy::Policy;
 use crate::stats::DeviceStats;
-use orlop_alloc::engine_support::RecordSlab;
+use orlop_alloc::engine_support::{EngineScope, RecordSlab};
 use orlop_alloc::{
     Allocator, AllocatorRef, DeviceMemory, OutOfMemory, Request, Result, Semantics, Usage,
     engine_support::{RawBlock, RegionWatch},
@@ -156,6 +156,7 @@ impl<B: DeviceBacking> DeviceAllocator<B> {
         let _growing = self.growth.lock();
         let mut inner = self.lock();
         self.drain(&mut inner);
+        let _inside = EngineScope::enter();
         inspect(&inner.engine)
     }
 

@@ -1,16 +1,17 @@
 //! Pressure: what frees memory outside of an allocator before one of its requests fails.
 //!
 //! First the caches of the allocators that share the device's memory, one by one in their order, and the
-//! request is tried again after each that gave memory back. Then, once, the callbacks.
+//! request is tried again after each that gave memory back. Then, once, the callbacks; what they freed can be
+//! in the caches of those allocators, which are trimmed again.
 
 use super::DeviceAllocator;
 use crate::backing::DeviceBacking;
 use crate::error::DeviceError;
-use orlop_alloc::engine_support::{guarded, trace_guarded};
+use orlop_alloc::engine_support::{CacheTrims, guarded, trace_guarded};
 use orlop_alloc::{Allocator, AllocatorRef};
 use orlop_sync::Mutex;
 use std::sync::Arc;
-use std::{fmt, ptr, vec};
+use std::{fmt, ptr};
 
 /// A pressure callback.
 type Callback = dyn Fn() -> bool + Send + Sync;
@@ -28,8 +29,7 @@ impl fmt::Debug for Callbacks {
 /// What was tried for one request.
 #[derive(Default)]
 pub(super) struct Pressure {
-    /// The neighbours that were not trimmed. `None` before the first attempt.
-    neighbours: Option<vec::IntoIter<AllocatorRef>>,
+    trims: CacheTrims,
     has_called_back: bool,
 }
 
@@ -37,9 +37,10 @@ impl<B: DeviceBacking> DeviceAllocator<B> {
     /// Registers a callback that runs before a request fails. It returns `true` if it freed memory; the
     /// request is then tried again.
     ///
-    /// It may free blocks of this allocator or of others: no lock is held. Requests that it makes can call it
-    /// again. A panic counts as `false` and is traced. The callback exists as long as the allocator, which
-    /// exists as long as its blocks: refer to blocks of this allocator by a [`Weak`](std::sync::Weak).
+    /// It may free blocks of this allocator or of others: no lock of this allocator is held. Requests that it
+    /// makes can call it again. A panic counts as `false` and is traced. The callback exists as long as the
+    /// allocator, which exists as long as its blocks: refer to blocks of this allocator by a
+    /// [`Weak`](std::sync::Weak).
     pub fn on_pressure(&self, callback: impl Fn() -> bool + Send + Sync + 'static) {
         self.callbacks.0.lock().push(Arc::new(callback));
     }
@@ -48,24 +49,28 @@ impl<B: DeviceBacking> DeviceAllocator<B> {
     /// is held.
     #[cold]
     pub(super) fn relieve(&self, pressure: &mut Pressure, error: &DeviceError) -> bool {
-        if !matches!(error, DeviceError::OutOfMemory { .. }) {
-            return false;
+        let &DeviceError::OutOfMemory { rounded, .. } = error else { return false };
+        // What others give back does not count below a limit of this allocator, nor beyond the device.
+        let may_fit = rounded <= self.backing.memory() && !self.is_limited(error);
+        if may_fit && pressure.trims.trim_next(|| self.neighbours()) {
+            return true;
         }
-        // What others give back does not count below a limit of this allocator.
-        if !self.is_limited(error) {
-            let neighbours = pressure.neighbours.get_or_insert_with(|| self.backing.neighbours().into_iter());
-            if neighbours.any(|neighbour| self.trim_neighbour(&neighbour)) {
-                return true;
-            }
+        let has_freed = !std::mem::replace(&mut pressure.has_called_back, true) && self.run_callbacks();
+        if has_freed {
+            // What was freed can be in the cache of another allocator.
+            pressure.trims.restart();
         }
-        !std::mem::replace(&mut pressure.has_called_back, true) && self.run_callbacks()
+        has_freed
     }
 
-    /// Trims a neighbour, unless it is this allocator, whose ladder has ended. Returns `true` if memory went
-    /// back to the device.
-    fn trim_neighbour(&self, neighbour: &AllocatorRef) -> bool {
-        let engine: *const dyn Allocator = &raw const **neighbour;
-        !ptr::addr_eq(engine, self) && guarded(|| neighbour.trim(0)).is_some_and(|bytes| bytes > 0)
+    /// Returns the allocators that share the device's memory, without this one, whose ladder has ended.
+    fn neighbours(&self) -> Vec<AllocatorRef> {
+        let mut neighbours = self.backing.neighbours();
+        neighbours.retain(|neighbour| {
+            let engine: *const dyn Allocator = &raw const **neighbour;
+            !ptr::addr_eq(engine, self)
+        });
+        neighbours
     }
 
     /// Returns `true` if a request failed by the limit that is set. Without one, the engine's is all memory

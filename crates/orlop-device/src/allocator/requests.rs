@@ -182,6 +182,8 @@ impl<B: DeviceBacking> DeviceAllocator<B> {
                 return Err(self.refuse(request, error));
             }
             inner = self.inner.lock();
+            // Requests that fail are counted, not attempts.
+            inner.engine.stats.num_ooms = inner.engine.stats.num_ooms.saturating_sub(1);
             miss = match inner.engine.allocate_again(sized, &miss) {
                 Ok(block) => return self.hand_out_missed(inner, block, request, sized),
                 Err(miss) => miss,
@@ -274,7 +276,7 @@ impl<B: DeviceBacking> DeviceAllocator<B> {
         }
         let mut report = OutOfMemory::new(Refusal::Backing, &self.name, self.device, request);
         report.align = self.alignment(request);
-        report.set_caches(&self.backing.neighbours());
+        report.set_caches(|| self.backing.neighbours());
         if let DeviceError::OutOfMemory {
             rounded,
             largest_free,

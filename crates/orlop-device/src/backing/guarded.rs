@@ -5,7 +5,7 @@
 
 use crate::backing::{BackingError, CallFailure, DeviceBacking, EventId};
 use orlop_alloc::AllocatorRef;
-use orlop_alloc::engine_support::{guarded, trace_guarded};
+use orlop_alloc::engine_support::{EngineScope, guarded, trace_guarded};
 use orlop_core::{Device, StreamId};
 use std::fmt;
 use std::sync::OnceLock;
@@ -58,6 +58,7 @@ impl<B: DeviceBacking> GuardedDevice<B> {
         if let Some(loss) = self.loss() {
             return Err(loss);
         }
+        let _inside = EngineScope::enter();
         let result = guarded(|| call(&self.inner)).unwrap_or(Err(BackingError::Panicked));
         result.map_err(|error| self.failed(CallFailure { call: name, error }))
     }
@@ -160,6 +161,7 @@ impl<B: DeviceBacking> GuardedDevice<B> {
     }
 
     pub(crate) fn forget(&self, event: EventId) {
+        let _inside = EngineScope::enter();
         if guarded(|| self.inner.forget(event)).is_none() {
             self.failed(CallFailure { call: "forget", error: BackingError::Panicked });
         }
