@@ -38,6 +38,8 @@ struct DriverFigures {
     reserved: AtomicU64,
     peak: AtomicU64,
     blocks: AtomicU64,
+    /// The bytes of all allocators of the pool: [`PoolAccount::in_blocks`](super::pool::PoolAccount).
+    in_blocks: Arc<AtomicU64>,
 }
 
 /// When a freed block returns to the driver.
@@ -82,7 +84,17 @@ impl DriverAllocator {
     }
 
     fn new(device: &CudaDevice, order: FreeOrder) -> Self {
-        Self { device: device.clone(), order, figures: Arc::default() }
+        let in_blocks = match &order {
+            FreeOrder::Direct => Arc::default(),
+            FreeOrder::Stream(pool) => Arc::clone(&pool.account.in_blocks),
+        };
+        let figures = Arc::new(DriverFigures { in_blocks, ..DriverFigures::default() });
+        Self { device: device.clone(), order, figures }
+    }
+
+    /// Returns a number that differs from that of all other allocators.
+    fn number(&self) -> usize {
+        Arc::as_ptr(&self.figures).addr()
     }
 
     /// The host's stream stands for the device's default stream.
@@ -179,15 +191,25 @@ impl DriverAllocator {
     }
 }
 
+impl Drop for DriverAllocator {
+    fn drop(&mut self) {
+        if let Some(pool) = self.pool() {
+            pool.account.leave(self.number());
+        }
+    }
+}
+
 impl DriverFigures {
     fn add(&self, bytes: u64) {
         let reserved = self.reserved.fetch_add(bytes, Ordering::Relaxed) + bytes;
         self.peak.fetch_max(reserved, Ordering::Relaxed);
+        self.in_blocks.fetch_add(bytes, Ordering::Relaxed);
         self.blocks.fetch_add(1, Ordering::Relaxed);
     }
 
     fn remove(&self, bytes: u64) {
         self.reserved.fetch_sub(bytes, Ordering::Relaxed);
+        self.in_blocks.fetch_sub(bytes, Ordering::Relaxed);
         self.blocks.fetch_sub(1, Ordering::Relaxed);
     }
 }
@@ -306,14 +328,20 @@ unsafe impl Allocator for DriverAllocator {
         self.device.memory().ok()
     }
 
-    /// The reserved bytes of a pool include what it keeps, and what other code has allocated from it.
+    /// The reserved bytes of a pool include what it keeps, and what other code has allocated from it. Of
+    /// several allocators of one pool, one counts that.
     fn usage(&self) -> Usage {
         let [reserved, peak_reserved, regions] =
             [&self.figures.reserved, &self.figures.peak, &self.figures.blocks]
                 .map(|figure| figure.load(Ordering::Relaxed));
         let own = Usage { reserved, peak_reserved, regions, ..Usage::default() };
-        let Some(Ok(pool)) = self.pool().map(|pool| pool.usage()) else { return own };
-        let (reserved, peak_reserved) = (pool.reserved, pool.peak_reserved);
+        let Some(pool) = self.pool().filter(|pool| pool.account.is_held_by(self.number())) else {
+            return own;
+        };
+        let Ok(usage) = pool.usage() else { return own };
+        let others = pool.account.in_blocks.load(Ordering::Relaxed).saturating_sub(reserved);
+        let reserved = usage.reserved.saturating_sub(others);
+        let peak_reserved = usage.peak_reserved.saturating_sub(others).max(reserved);
         // The driver does not say how many there are.
         Usage { reserved, peak_reserved, regions: u64::from(reserved > 0), ..own }
     }

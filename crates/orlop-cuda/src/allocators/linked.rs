@@ -91,7 +91,9 @@ impl CudaDevice {
     /// Before a request to an allocator of this crate fails for want of memory, the caches of linked ones are
     /// trimmed, and its error says what they still have
     /// ([`OutOfMemory::caches`](orlop_alloc::OutOfMemory::caches)). An allocator is linked as long as it has
-    /// handles.
+    /// handles: what its blocks free after the last one stays in its cache, out of reach of others, until the
+    /// last block is dropped. A request that is made inside an engine (by a visitor of its memory, in
+    /// `DeviceAllocator::with_engine`) trims no other cache, and its error names none.
     pub fn link<A: ?Sized + Allocator>(&self, allocator: &AllocatorRef<A>) {
         self.link_with_priority(allocator, 0);
     }
@@ -107,7 +109,8 @@ impl CudaDevice {
         linked.insert(index, Link { allocator, priority });
     }
 
-    /// Returns what the device's memory is used for. Allocators that share a pool count its memory each.
+    /// Returns what the device's memory is used for. The memory that a pool keeps is counted by one of its
+    /// allocators.
     ///
     /// # Errors
     ///

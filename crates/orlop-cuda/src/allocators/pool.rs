@@ -7,6 +7,7 @@ use orlop_alloc::engine_support::trace_guarded;
 use std::fmt;
 use std::ptr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 /// A pool of the driver. It keeps freed memory up to its release threshold; what is above goes back to the
 /// device when the host waits for it. A new pool keeps everything.
@@ -15,6 +16,31 @@ use std::sync::Arc;
 pub struct MemoryPool {
     device: CudaDevice,
     handle: abi::Handle,
+    pub(super) account: PoolAccount,
+}
+
+/// Which of the allocators of a pool counts the memory that is in no block of theirs.
+#[derive(Debug, Default)]
+pub(super) struct PoolAccount {
+    /// Bytes in blocks of all of them.
+    pub(super) in_blocks: Arc<AtomicU64>,
+    /// The number of the allocator, or 0.
+    holder: AtomicUsize,
+}
+
+impl PoolAccount {
+    /// Returns `true` if the allocator with this number counts the rest. The first that calls it does.
+    pub(super) fn is_held_by(&self, number: usize) -> bool {
+        // Relaxed: nothing else depends on it.
+        let taken = self.holder.compare_exchange(0, number, Ordering::Relaxed, Ordering::Relaxed);
+        taken == Ok(0) || taken == Err(number)
+    }
+
+    /// Leaves it to the next allocator.
+    pub(super) fn leave(&self, number: usize) {
+        // Relaxed: as above. Another one's stays.
+        let _left = self.holder.compare_exchange(number, 0, Ordering::Relaxed, Ordering::Relaxed);
+    }
 }
 
 // SAFETY: the driver's functions for pools may be called from any thread.
@@ -50,7 +76,7 @@ impl MemoryPool {
         // SAFETY: it reads the properties, and writes one handle.
         unsafe { call!(scope.driver(), cuMemPoolCreate(&raw mut handle, &raw const properties)) }?;
         drop(scope);
-        let pool = Self { device: device.clone(), handle };
+        let pool = Self { device: device.clone(), handle, account: PoolAccount::default() };
         pool.set_release_threshold(u64::MAX)?;
         Ok(pool)
     }

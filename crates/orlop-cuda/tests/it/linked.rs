@@ -7,12 +7,12 @@ use orlop_alloc::{Allocator, AllocatorRef, Error, Refusal, Request};
 use orlop_context::registry::Registry;
 use orlop_context::{AllocatorConfig, Context};
 use orlop_cuda::{
-    CudaDevice, DriverAllocator, caching_allocator, caching_allocator_with, configured_allocator, install,
-    register,
+    CudaDevice, DriverAllocator, MemoryPool, caching_allocator, caching_allocator_with, configured_allocator,
+    install, register,
 };
 use orlop_cudasim_control::SimulationConfig;
 use orlop_device::{DeviceConfig, Policy};
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 
 const MIB: usize = 1 << 20;
 
@@ -216,4 +216,30 @@ fn an_error_names_no_cache_of_a_handle_without_statistics() {
         };
         assert_eq!(*report.caches, [], "{asking}");
     }
+}
+
+/// Each has blocks, and the first has freed some to the pool.
+#[test]
+fn the_memory_of_a_pool_is_counted_once() {
+    let machine = Machine::new(&SimulationConfig::new().memory(1 << 30).poison(false));
+    let pool = Arc::new(MemoryPool::new(&machine.device).unwrap());
+    let first = DriverAllocator::in_pool(Arc::clone(&pool)).into_ref();
+    let second = DriverAllocator::in_pool(pool).into_ref();
+    let live = [&first, &second].map(|allocator| allocator.allocate(&Request::new(128 * MIB)).unwrap());
+    drop(first.allocate(&Request::new(256 * MIB)).unwrap());
+    let memory = machine.device.memory_use().unwrap();
+    assert_eq!((memory.live(), memory.reserved()), (256 << 20, 512 << 20));
+    let direct = DriverAllocator::direct(&machine.device).into_ref();
+    let Err(Error::OutOfMemory(report)) = direct.allocate(&Request::new(900 * MIB).no_retry()) else {
+        panic!("more than there is");
+    };
+    assert_eq!(*report.caches, [(second.name().into(), 256 << 20)]);
+    // The second allocator counts what the pool keeps when the first one is gone.
+    let [of_first, _of_second] = live;
+    drop((of_first, first));
+    let memory = machine.device.memory_use().unwrap();
+    assert_eq!(
+        (memory.live(), memory.reserved()),
+        (128 << 20, second.pool().unwrap().usage().unwrap().reserved)
+    );
 }
