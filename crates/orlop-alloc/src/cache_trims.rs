@@ -10,8 +10,8 @@ const MAX_PASSES: usize = 8;
 
 /// The caches that one request trims, one at a time, so that it can be tried again after each.
 ///
-/// What an allocator gives back can land in the cache of another one, which came before it. So the passes over
-/// all of them end with the first one that frees nothing. An allocator's panic counts as no memory.
+/// What an allocator gives back can land in the cache of another one, which came before it. So the passes
+/// over all of them end with the first one that frees nothing. An allocator's panic counts as no memory.
 #[derive(Debug)]
 pub struct CacheTrims {
     /// The allocators that this pass has not trimmed.
@@ -35,7 +35,7 @@ impl CacheTrims {
             return false;
         }
         loop {
-            while let Some(allocator) = self.remaining.next() {
+            for allocator in self.remaining.by_ref() {
                 // The handle is dropped in there as well: it can be the last one.
                 if guarded(move || allocator.trim(0)).is_some_and(|bytes| bytes > 0) {
                     self.has_freed = true;
