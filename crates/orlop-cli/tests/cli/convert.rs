@@ -53,6 +53,8 @@ fn several_recordings_are_a_table_with_a_partition_for_each_rank() {
     let written = stdout(&orlop(&[&convert[..], &["--json"]].concat()));
     let written: serde_json::Value = serde_json::from_str(&written).expect("it is JSON");
     assert_eq!(written["partitions"], 3, "{written}");
+    let last = serde_json::json!({ "file": third, "rank": 77 });
+    assert_eq!(written["ranks"][2], last, "{written}");
     let sizes = ["rank=2", "rank=10", "rank=77"].map(|rank| {
         let file = folder.path().join("table").join(rank).join("recording.parquet");
         let bytes = fs::read(file).expect("it was written");
