@@ -134,11 +134,10 @@ def test_an_interrupt_ends_the_whole_program(tmp_path: Path, monkeypatch: pytest
 
 
 def test_a_process_that_is_left_behind_is_not_waited_for(capfd: pytest.CaptureFixture[str]) -> None:
-    command = ["sh", "-c", "echo said >&2; sleep 30 & echo '{\"pid\": '$!'}'"]
-    sleeper = answer_of(command, dict(os.environ))["pid"]
-    # It fails if the process has ended, so that nothing depends on the time.
-    os.kill(sleeper, signal.SIGKILL)
-    assert "said" in capfd.readouterr().err
+    program = "echo said >&2; (sleep 30; echo late >&2) & echo '{\"group\": '$$'}'"
+    answer = answer_of(["sh", "-c", program], dict(os.environ))
+    os.killpg(answer["group"], signal.SIGKILL)
+    assert capfd.readouterr().err == "said\n"
 
 
 @pytest.mark.skipif(PYTORCH is not None, reason="PyTorch is installed")

@@ -1,5 +1,7 @@
 //! `convert`.
 
+#[cfg(feature = "parquet")]
+use super::schemas::check_answer;
 use super::{complaint, json, orlop, stdout, testdata};
 use std::fs;
 
@@ -55,6 +57,7 @@ fn several_recordings_are_a_table_with_a_partition_for_each_rank() {
     assert_eq!(written["partitions"], 3, "{written}");
     let last = serde_json::json!({ "file": third, "rank": 77 });
     assert_eq!(written["ranks"][2], last, "{written}");
+    check_answer("convert", &written);
     let sizes = ["rank=2", "rank=10", "rank=77"].map(|rank| {
         let file = folder.path().join("table").join(rank).join("recording.parquet");
         let bytes = fs::read(file).expect("it was written");
