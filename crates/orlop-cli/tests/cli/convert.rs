@@ -52,7 +52,10 @@ fn several_recordings_are_a_table_with_a_partition_for_each_rank() {
     fs::copy(snapshot(), &third).expect("a copy");
     let table = folder.path().join("table").display().to_string();
     let convert = ["convert", &ranks, &third, &table, "--to", "parquet"];
-    let written = stdout(&orlop(&[&convert[..], &["--json"]].concat()));
+    let done = orlop(&[&convert[..], &["--json"]].concat());
+    let told = String::from_utf8_lossy(&done.stderr);
+    assert!(told.contains("rank77.pickle.gz -> rank=77"), "{told}");
+    let written = stdout(&done);
     let written: serde_json::Value = serde_json::from_str(&written).expect("it is JSON");
     assert_eq!(written["partitions"], 3, "{written}");
     let last = serde_json::json!({ "file": third, "rank": 77 });
