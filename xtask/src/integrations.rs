@@ -25,8 +25,14 @@ const CLASSIFIER: &str = "testdata/onnx-wild/rapidocr_onnxruntime__ch_ppocr_mobi
 /// An integration: its name on the command line, and what runs it.
 type Integration = (&'static str, fn(&Shell) -> Result<Outcome>);
 
-const ALL: [Integration; 5] =
-    [("arrow", arrow), ("candle", candle), ("kv-opendal", kv_opendal), ("ort", ort), ("peers", peers)];
+const ALL: [Integration; 6] = [
+    ("arrow", arrow),
+    ("candle", candle),
+    ("kv-opendal", kv_opendal),
+    ("kvbm", kvbm),
+    ("ort", ort),
+    ("peers", peers),
+];
 
 /// The global allocators that the program of `integrations/candle` is measured with.
 const GLOBAL_ALLOCATORS: [&str; 4] = ["glibc", "mimalloc", "jemalloc", "orlop"];
@@ -85,6 +91,20 @@ fn kv_opendal(shell: &Shell) -> Result<Outcome> {
     if Command::new("redis-server").arg("--version").output().is_err() {
         return Ok(Outcome::Skipped("the part over Redis: no redis-server".to_owned()));
     }
+    Ok(Outcome::passed())
+}
+
+/// Checks and tests `orlop-kvbm`, a workspace of its own.
+fn kvbm(shell: &Shell) -> Result<Outcome> {
+    let cargo = |command: &str| {
+        let manifest = "integrations/kvbm/Cargo.toml";
+        let mut cargo = shell.cargo(&[command, "--manifest-path", manifest, "--locked", "--quiet"]);
+        cargo.env("CARGO_TARGET_DIR", shell.target());
+        cargo
+    };
+    let mut clippy = cargo("clippy");
+    shell.run("integrations-kvbm-clippy", clippy.args(["--all-targets", "--", "-D", "warnings"]))?;
+    shell.run("integrations-kvbm-test", &mut cargo("test"))?;
     Ok(Outcome::passed())
 }
 

@@ -253,8 +253,9 @@ pub unsafe trait Allocator: Debug + Send + Sync + 'static {
         let _ = watch;
     }
 
-    /// Called once, when a handle to the allocator, or to an adaptor over it, has been created. An engine that
-    /// shares its memory with others can keep a [weak](AllocatorRef::downgrade) one, for them to trim it by.
+    /// Called once, when a handle to the allocator, or to an adaptor over it, has been created. An engine
+    /// that shares its memory with others can keep a [weak](AllocatorRef::downgrade) one, for them to trim it
+    /// by.
     fn on_shared(&self, handle: &AllocatorRef) {
         let _ = handle;
     }

@@ -31,6 +31,8 @@ pub(crate) struct Planned {
 /// A graph with its plan.
 struct PlannedGraph {
     order: Vec<NodeId>,
+    /// Whether it is proven that no order has a smaller peak of live bytes.
+    is_exact: bool,
     lifetimes: GraphProblem,
     planned: Planned,
 }
@@ -78,6 +80,8 @@ struct GivenOrder {
     bound: u64,
     /// What the other order saves, in bytes.
     saved: u64,
+    /// Whether all orders were searched.
+    exact: bool,
 }
 
 /// A plan with what is said about it.
@@ -237,10 +241,13 @@ fn of_problem(
 /// Plans a model, in the given order and, if that was asked for, in another one.
 fn of_model(arguments: &PlanArguments, sized: SizedModel, read: Duration) -> Result<Answer, GraphError> {
     let SizedModel { label, model } = sized;
-    let given = plan_graph(arguments, &model, |graph| graph.given_order())?;
+    let given = plan_graph(arguments, &model, |graph| (graph.given_order(), false))?;
     let other = match arguments.order {
         NodeOrder::Given => None,
-        NodeOrder::MinPeak => Some(plan_graph(arguments, &model, |graph| MinPeak::new().order(graph))?),
+        NodeOrder::MinPeak => Some(plan_graph(arguments, &model, |graph| {
+            let found = MinPeak::new().search(graph);
+            (found.order, found.is_exact)
+        })?),
     };
     let is_better = |other: &&PlannedGraph| other.planned.plan.height() < given.planned.plan.height();
     let better = other.as_ref().filter(is_better);
@@ -270,7 +277,8 @@ fn of_model(arguments: &PlanArguments, sized: SizedModel, read: Duration) -> Res
         ms: milliseconds(time),
         read_ms: milliseconds(read),
         without_plan,
-        given: other.as_ref().map(|_| GivenOrder {
+        given: other.as_ref().map(|other| GivenOrder {
+            exact: other.is_exact,
             peak: peaks.0,
             bound: given.planned.plan.lower_bound(),
             saved: peaks.0 - peaks.1,
@@ -285,14 +293,14 @@ fn of_model(arguments: &PlanArguments, sized: SizedModel, read: Duration) -> Res
 fn plan_graph(
     arguments: &PlanArguments,
     model: &OnnxModel,
-    order: impl FnOnce(&Graph) -> Vec<NodeId>,
+    order: impl FnOnce(&Graph) -> (Vec<NodeId>, bool),
 ) -> Result<PlannedGraph, GraphError> {
     // To derive the lifetimes of a graph is a part of its planning.
     let begin = Instant::now();
-    let order = order(&model.graph);
+    let (order, is_exact) = order(&model.graph);
     let lifetimes = model.graph.lifetimes(&order)?;
     let planned = plan(arguments, lifetimes.problem().clone(), begin)?;
-    Ok(PlannedGraph { order, lifetimes, planned })
+    Ok(PlannedGraph { order, is_exact, lifetimes, planned })
 }
 
 /// Plans a problem. The time begins at `begin`.
@@ -350,6 +358,10 @@ fn text(answer: &Answer) -> String {
         text += &capacity.witness_text(&answer.best().problem);
     }
     if let Some(given) = &entry.given {
+        text += match given.exact {
+            true => "All orders were searched: none has a smaller peak of live bytes.\n",
+            false => "The orders are too many to search all of them.\n",
+        };
         text += &match given.saved {
             0 => "No order was found with a smaller plan than the given one.\n".to_owned(),
             saved => format!(

@@ -308,16 +308,17 @@ pub(crate) fn failure_text(text: &mut String, failed: &OutOfMemoryReport, width:
         free if failed.cause == Some("limit") => format!("; the limit had {} left", bytes(free)),
         free => format!("; the device had {} left", bytes(free)),
     };
-    let _ = writeln!(
-        text,
-        "\nout of memory{}: {} requested by {} (event {}, {}){left}",
+    let wrap = |line: String| if width.is_some() { table::wrapped(&line) } else { line + "\n" };
+    text.push('\n');
+    *text += &wrap(format!(
+        "out of memory{}: {} requested by {} (event {}, {}){left}",
         repeated(failed),
         bytes(failed.requested),
         failed.site,
         // Events are numbered from 1.
         count(failed.event as u64 + 1),
         duration(failed.time_ns)
-    );
+    ));
     if let Some(limit) = failed.limit.filter(|_| failed.cause.is_some()) {
         let refuser = failed.refuser.as_deref().unwrap_or_default();
         let _ = writeln!(text, "  the limit of {refuser} refused it: {}", bytes(limit.at_least));
@@ -331,14 +332,12 @@ pub(crate) fn failure_text(text: &mut String, failed: &OutOfMemoryReport, width:
         );
     }
     if let Some(segments) = &failed.segments {
-        let _ = writeln!(text, "  {}", segments_text(segments));
+        *text += &wrap(format!("  {}", segments_text(segments)));
         text.push_str(&pools(segments));
     }
     if failed.fragmented {
-        text.push_str(
-            "  the free memory would have been enough, but is not contiguous: expandable segments\n",
-        );
-        text.push_str("  (PyTorch: expandable_segments:True) might have served the request\n");
+        text.push_str("  the free memory would have been enough, but is not contiguous: expandable\n");
+        text.push_str("  segments (PyTorch: expandable_segments:True) might have served the request\n");
     }
     for (index, release) in failed.releases.iter().enumerate() {
         let what = match index {
@@ -346,7 +345,7 @@ pub(crate) fn failure_text(text: &mut String, failed: &OutOfMemoryReport, width:
             0 => "an estimate of the least memory to release",
             _ => "or",
         };
-        let _ = writeln!(text, "  {what}: {}", release_text(release));
+        *text += &wrap(format!("  {what}: {}", release_text(release)));
         text.push_str(&ranking("call site", &release.by_site, width));
     }
     if failed.segments.is_some() && failed.releases.is_empty() {

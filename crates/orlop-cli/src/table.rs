@@ -162,23 +162,33 @@ pub(crate) fn plain(text: &str) -> String {
     text.chars().map(|letter| if letter.is_control() { '?' } else { letter }).collect()
 }
 
-/// Wraps each sentence of a verdict to [`WIDTH`] characters; the lines after its first are indented. A word
-/// that is longer, such as a path, stays whole.
-pub(crate) fn wrapped(verdict: &str) -> String {
+/// Wraps each line of sentences to [`WIDTH`] characters; what follows its first part is indented by two more.
+/// Numbers stay with their units, and the name of this program with its command. A word that is longer, such
+/// as a path, stays whole.
+pub(crate) fn wrapped(sentences: &str) -> String {
+    const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
+    let is_unit = |word: &str| UNITS.contains(&word.trim_end_matches([',', ';', ':', '.', ')']));
     let mut text = String::new();
-    for sentence in verdict.lines() {
-        let mut width = 0;
-        for word in sentence.split(' ') {
-            let length = word.chars().count();
-            if width > 0 && width + 1 + length > usize::from(WIDTH) {
-                text.push('\n');
-                text.extend(std::iter::repeat_n(' ', INDENTATION.into()));
-                width = INDENTATION.into();
-            } else if width > 0 {
+    for line in sentences.lines() {
+        let sentence = line.trim_start_matches(' ');
+        let indentation = line.len() - sentence.len();
+        text += &" ".repeat(indentation);
+        let mut width = indentation;
+        let mut words = sentence.split(' ').peekable();
+        while let Some(word) = words.next() {
+            let mut part = word.to_owned();
+            if let Some(next) = words.next_if(|next| word == "orlop" || is_unit(next)) {
+                part = part + " " + next;
+            }
+            let length = part.chars().count();
+            if width > indentation && width + 1 + length > usize::from(WIDTH) {
+                width = indentation + usize::from(INDENTATION);
+                text = text + "\n" + &" ".repeat(width);
+            } else if width > indentation {
                 text.push(' ');
                 width += 1;
             }
-            text.push_str(word);
+            text += &part;
             width += length;
         }
         text.push('\n');
@@ -230,6 +240,8 @@ mod tests {
             wrapped(&format!("orlop report {path} shows")),
             format!("orlop report\n  {path}\n  shows\n")
         );
+        let sentence = format!("  {} 4.94 GiB; orlop info a", "a".repeat(70));
+        assert_eq!(wrapped(&sentence), format!("  {}\n    4.94 GiB; orlop info a\n", "a".repeat(70)));
     }
 
     #[test]

@@ -15,7 +15,7 @@
 //! | plan | [`Planner`]; for comparison [`greedy_by_size`], the common planner |
 //! | fix offsets, reserve ranges | [`ProblemBuilder::fix`], [`ProblemBuilder::reserve`] |
 //! | place buffers in others: views, concatenations, aliases | [`ProblemBuilder::place_in`] |
-//! | lifetimes with gaps, pairs that may not share bytes | [`ProblemBuilder::gap`], [`ProblemBuilder::exclude`] |
+//! | gaps in lifetimes, pairs that share no bytes | [`ProblemBuilder::gap`], [`ProblemBuilder::exclude`] |
 //! | plan for blocks of limited size | [`Problem::limit_blocks`] |
 //! | divide buffers among several memories | [`SpacePlanner`], [`Space`] |
 //! | see what makes the bound | [`Problem::bound_witness`] |
@@ -82,8 +82,9 @@ mod verify;
 mod witness;
 
 pub use self::buffer::Buffer;
-pub use self::error::{BufferRef, CsvError, PlanError, ProblemColumn, ProblemError};
-pub use self::graph::{Graph, GraphBuilder, GraphError, GraphProblem, MinPeak, NodeId, ValueId};
+pub use self::csv::error::{CsvError, ProblemColumn};
+pub use self::error::{BufferRef, PlanError, ProblemError};
+pub use self::graph::{FoundOrder, Graph, GraphBuilder, GraphError, GraphProblem, MinPeak, NodeId, ValueId};
 pub use self::greedy::greedy_by_size;
 pub use self::load::{LoadProfile, LoadStep};
 pub use self::plan::{CapacityVerdict, Plan, Verdict};

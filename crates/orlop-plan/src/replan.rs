@@ -12,8 +12,9 @@ use std::collections::BTreeMap;
 /// Plans a problem of which most offsets are known, such as one of a plan to which a buffer was added.
 ///
 /// `offsets` has the offset in bytes of each buffer, by index; buffers beyond it have none. An offset is kept
-/// if it is a multiple of the buffer's alignment and in one block, no buffer with a lower index keeps the same
-/// bytes at the same time, and all other buffers would fit above it. The other buffers are placed afterwards, the largest
+/// if it is a multiple of the buffer's alignment and in one block, no buffer with a lower index keeps the
+/// same bytes at the same time, and all other buffers would fit above it. The other buffers are placed
+/// afterwards, the largest
 /// first, each in the tightest hole. Takes O(n log n) time, and for each of the other buffers as long as it
 /// takes to sort those that are live with it; where given offsets overlap, for each buffer. No search
 /// follows, for which there is [`Planner::plan_from`](crate::Planner::plan_from).

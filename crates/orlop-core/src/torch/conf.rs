@@ -108,11 +108,12 @@ pub enum ConfError {
 
 /// Switches that do not change the addresses of blocks here. `throw_on_cudamalloc_oom` decides what a
 /// request does that fails.
-const SWITCHES: [&str; 7] = [
+const SWITCHES: [&str; 8] = [
     "graph_capture_record_stream_reuse",
     "pinned_free_catch_all",
     "pinned_use_background_threads",
     "pinned_use_cuda_host_register",
+    "pinned_use_hip_host_register",
     "release_lock_on_cudamalloc",
     "release_lock_on_hipmalloc",
     "throw_on_cudamalloc_oom",
@@ -207,7 +208,9 @@ impl TorchConf {
                 boolean(key, value)?;
             }
             key if NUMBERS.contains(&key) => {
-                values::number(value).ok_or_else(|| values::refused(key, value, "a whole number of MiB"))?;
+                // Without reserved segments PyTorch wants no setting.
+                let min = usize::from(key == "pinned_reserve_segment_size_mb");
+                mebibytes(key, value, "a whole number of MiB", min)?;
             }
             key => return Err(ConfError::UnknownKey { key: key.into() }),
         }

@@ -50,8 +50,31 @@ pub(super) fn share(
     fits: impl Fn(f64) -> bool,
 ) -> Result<f64, ConfError> {
     let ends = value.char_indices().map(|(start, c)| start + c.len_utf8()).rev();
-    let number = ends.filter_map(|end| value[..end].parse::<f64>().ok()).next();
-    number.filter(|&number| fits(number)).ok_or_else(|| refused(key, value, expected))
+    let decimal = || ends.filter_map(|end| value[..end].parse::<f64>().ok()).next();
+    hexadecimal(value)
+        .or_else(decimal)
+        .filter(|&number| fits(number))
+        .ok_or_else(|| refused(key, value, expected))
+}
+
+/// Reads a hexadecimal number without a sign, such as `0x.8p1`, up to where it ends.
+fn hexadecimal(text: &str) -> Option<f64> {
+    let split = |text: &'_ str| text.find(|c: char| !c.is_ascii_hexdigit()).unwrap_or(text.len());
+    let value = |digit: char| f64::from(digit.to_digit(16).unwrap_or(0));
+    let digits = text.strip_prefix("0x").or_else(|| text.strip_prefix("0X"))?;
+    let (whole, rest) = digits.split_at(split(digits));
+    let after_point = rest.strip_prefix('.').unwrap_or("");
+    let (part, after_part) = after_point.split_at(split(after_point));
+    if whole.is_empty() && part.is_empty() {
+        return None;
+    }
+    let number = whole.chars().fold(0.0, |number, digit| number * 16.0 + value(digit))
+        + part.chars().rev().fold(0.0, |number, digit| (number + value(digit)) / 16.0);
+    let rest = if rest.starts_with('.') { after_part } else { rest };
+    let exponent = rest.strip_prefix(['p', 'P']).unwrap_or("");
+    let ends = (1..=exponent.len()).rev().filter(|&end| exponent.is_char_boundary(end));
+    let exponent = ends.filter_map(|end| exponent[..end].parse::<i32>().ok()).next().unwrap_or(0);
+    Some(number * 2_f64.powi(exponent))
 }
 
 pub(super) fn boolean(key: &str, value: &str) -> Result<bool, ConfError> {

@@ -6,10 +6,9 @@
 //! Each operation converts its layouts to a loop nest ordered for memory access (`nest`) and may split it
 //! among threads (`parallel`). It then handles the two innermost loops (`copy`): contiguous
 //! runs are moved with `memcpy`, or as one larger item if they are short; if the two sides are dense along
-//! different loops, tiles are transposed (`transpose`); the rest is moved element by element (`strided`). Large
-//! destinations are written past the cache (`streamed`).
-//! Casts copy blocks into contiguous buffers and cast them there (`cast`, `dense`). A fill is a
-//! copy from a single element.
+//! different loops, tiles are transposed (`transpose`); the rest is moved element by element (`strided`).
+//! Large destinations are written past the cache (`streamed`). Casts copy blocks into contiguous buffers and
+//! cast them there (`cast`, `dense`). A fill is a copy from a single element.
 //!
 //! Everything works on bytes and needs no alignment. Intrinsics are in `x86` and always have a portable
 //! counterpart.

@@ -39,7 +39,7 @@ impl KvPool {
         match state.len.checked_add(tokens) {
             // Inside of blocks that are there, and no state to save.
             Some(end) if end <= state.room && state.load != PendingLoad::Whole && !has_states => {
-                state.len = end
+                state.len = end;
             }
             _ => self.append_to(slot, tokens, true)?,
         }

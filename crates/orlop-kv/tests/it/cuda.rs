@@ -19,7 +19,7 @@ const ENTRY: u64 = 4096;
 /// Tokens that are loaded, in blocks of 16.
 const LOADED: u32 = 64;
 /// Bytes of a layer's load.
-const BYTES: usize = LOADED as usize * ENTRY as usize;
+const BYTES: usize = LOADED as usize * 4096;
 
 fn layer(layer: u32) -> KvLayer {
     KvLayer { group: 0, layer }

@@ -230,8 +230,8 @@ impl PlanFile {
         })
     }
 
-    /// Checks a bound that is not below the load. With constraints no search proves one: heuristics may refute
-    /// it.
+    /// Checks a bound that is not below the load. With constraints no search proves one: heuristics may
+    /// refute it.
     fn check_bound(&self, problem: &Problem, plan: &Plan) -> Result<BoundCheck, PlanFileError> {
         if self.bound == plan.lower_bound() {
             return Ok(BoundCheck::Load);

@@ -89,8 +89,8 @@ impl SpacesFile {
         }
     }
 
-    /// Checks the plan of each space, that it is below the capacity, that each buffer is in one space, and the
-    /// cost. That no plan is below the bound of the cost is not checked.
+    /// Checks the plan of each space, that it is below the capacity, that each buffer is in one space, and
+    /// the cost. That no plan is below the bound of the cost is not checked.
     ///
     /// # Errors
     ///

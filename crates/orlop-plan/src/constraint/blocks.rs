@@ -8,8 +8,8 @@ use crate::{Plan, Problem, ProblemError};
 
 impl Problem {
     /// Limits the size of a block of memory: the plan is for several blocks, of which each has at most
-    /// `bytes` bytes. No buffer is in two of them: the block of a buffer is its offset divided by `bytes`, and
-    /// its place there is the remainder.
+    /// `bytes` bytes. No buffer is in two of them: the block of a buffer is its offset divided by `bytes`,
+    /// and its place there is the remainder.
     ///
     /// ```
     /// use orlop_plan::{Buffer, Planner, Problem, verify};

@@ -76,8 +76,8 @@ impl Problem {
     }
 }
 
-/// The times at which buffers with gaps are live, or those with parts of which any has gaps; by buffer that is
-/// no part.
+/// The times at which buffers with gaps are live, or those with parts of which any has gaps; by buffer that
+/// is no part.
 #[derive(Debug, Default)]
 pub(crate) struct InterruptedLifetimes(pub(crate) BTreeMap<usize, Vec<Range<u64>>>);
 
@@ -101,8 +101,10 @@ impl InterruptedLifetimes {
 
     /// Returns the times at which a buffer is live, with its parts.
     pub(super) fn of(&self, problem: &Problem, index: usize) -> Cow<'_, [Range<u64>]> {
-        let buffer = || problem.constraints.whole(problem, index);
-        let whole = || Cow::Owned(vec![buffer().start..buffer().end]);
+        let whole = || {
+            let buffer = problem.constraints.whole(problem, index);
+            Cow::Owned(std::iter::once(buffer.start..buffer.end).collect())
+        };
         self.0.get(&index).map_or_else(whole, |times| Cow::Borrowed(&times[..]))
     }
 }

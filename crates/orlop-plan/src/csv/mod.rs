@@ -24,6 +24,7 @@
 //!
 //! A plan is written with the column `offset`, which is the solution format of minimalloc.
 
+pub(crate) mod error;
 mod line;
 mod read;
 mod write;

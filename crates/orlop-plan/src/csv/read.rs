@@ -319,7 +319,8 @@ mod tests {
             ),
             (
                 "lower,upper,size,gaps\n0,9,2,3-4@0:1\n",
-                "line 2: the gaps cannot be \"3-4@0:1\", expected times like `3-5 8-9` without windows of bytes",
+                "line 2: the gaps cannot be \"3-4@0:1\", \
+                 expected times like `3-5 8-9` without windows of bytes",
             ),
             (
                 "lower,upper,size,gaps\n0,9,2,3-4 8-10\n",

@@ -14,7 +14,7 @@ mod order;
 pub use self::builder::GraphBuilder;
 pub use self::error::GraphError;
 pub use self::lifetimes::GraphProblem;
-pub use self::order::MinPeak;
+pub use self::order::{FoundOrder, MinPeak};
 
 use crate::buffer::alignment_bytes;
 use orlop_core::Alignment;

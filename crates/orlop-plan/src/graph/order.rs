@@ -4,6 +4,9 @@
 //! the few states that have the smallest peak so far. States in which the same nodes were executed hold the
 //! same bytes, so only the best of them is kept. A node that needs no more than the peak so far, and that
 //! leaves no more bytes than before, is executed at once: no order is better without it.
+//!
+//! A second search keeps all states whose peak is smaller than that of the order found: dynamic programming
+//! over sets of nodes. If it ends before it has too many states, no order has a smaller peak.
 
 use super::{Graph, NodeId, Source, ValueId, rounded};
 use orlop_core::{Alignment, SplitMix64};
@@ -52,7 +55,8 @@ impl MinPeak {
         Self::default()
     }
 
-    /// Sets the number of states that are kept after each step, at least one. The time is proportional to it.
+    /// Sets the number of states that are kept after each step, at least one. The time is proportional to it;
+    /// all sets of nodes are searched if at each time there are at most 64 times as many.
     /// For graphs of more than about 8,000 nodes there are fewer: copying a state takes time in proportion to
     /// the graph. Where hundreds of nodes are ready at one time, only those that became ready last are tried,
     /// the fewer the more nodes there are.
@@ -65,14 +69,55 @@ impl MinPeak {
     /// It is the given order unless another one is better.
     #[must_use]
     pub fn order(self, graph: &Graph) -> Vec<NodeId> {
+        self.search(graph).order
+    }
+
+    /// Returns the order as [`order`](Self::order) does, and whether all orders were searched.
+    ///
+    /// ```
+    /// use orlop_plan::{GraphBuilder, MinPeak};
+    ///
+    /// let mut graph = GraphBuilder::new();
+    /// let input = graph.input("input", 8);
+    /// for name in ["left", "right"] {
+    ///     let node = graph.node(name, &[input])?;
+    ///     graph.output(node, name, 256)?;
+    /// }
+    /// assert!(MinPeak::new().search(&graph.finish()).is_exact);
+    /// # Ok::<(), orlop_plan::GraphError>(())
+    /// ```
+    #[must_use]
+    pub fn search(self, graph: &Graph) -> FoundOrder {
         let given = graph.given_order();
-        let found = Search::new(graph).run(self.width);
+        let search = Search::new(graph);
+        let found = search.run(self.width);
         let peak = |order: &[NodeId]| {
             graph.lifetimes(order).map_or(u64::MAX, |lifetimes| lifetimes.problem().lower_bound())
         };
-        if peak(&found) < peak(&given) { found } else { given }
+        let known = search.peak_of(&found.order).min(search.peak_of(&given));
+        let exact = search.run_below(known, SETS.saturating_mul(self.width));
+        let lowest = exact.as_ref().and_then(Option::as_ref).unwrap_or(&found.order);
+        let order = if peak(lowest) < peak(&given) { lowest.clone() } else { given };
+        FoundOrder { order, is_exact: exact.is_some() }
     }
 }
+
+/// An order that [`MinPeak`] found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct FoundOrder {
+    /// The order.
+    pub order: Vec<NodeId>,
+    /// Whether no order has a smaller peak of live bytes, each value's rounded up to its alignment.
+    pub is_exact: bool,
+}
+
+/// The number of sets of nodes at one time up to which all of them are searched, for each state of the beam.
+const SETS: usize = 64;
+
+/// The steps from one set to another, of a graph of one value, after which a search of all of them is given
+/// up.
+const MAX_STEPS: usize = 1 << 22;
 
 /// The numbers of values that a search may copy, roughly.
 const MAX_COPIED: usize = 1 << 31;
@@ -103,7 +148,7 @@ struct Search<'a> {
 #[derive(Clone)]
 struct State {
     /// A number for the set of executed nodes.
-    set: u64,
+    set: u128,
     peak: u64,
     live: u64,
     /// By group: the nodes that will still read it.
@@ -161,7 +206,7 @@ impl<'a> Search<'a> {
         Self { graph, base, sizes, reads, writes, readers, waits_for, followers }
     }
 
-    fn run(&self, width: usize) -> Vec<NodeId> {
+    fn run(&self, width: usize) -> State {
         // A state is as large as the graph.
         let size = self.base.len().saturating_mul(self.graph.nodes.len()).max(1);
         let width = width.min(MAX_COPIED / size).max(1);
@@ -169,40 +214,76 @@ impl<'a> Search<'a> {
         let tried = (MAX_MEASURED / steps).max(1);
         let mut states = vec![self.start()];
         for _ in 0..self.graph.nodes.len() {
-            let mut steps: Vec<(Step, usize)> = Vec::new();
-            // By the set of nodes: the best way to it.
-            let mut best: HashMap<u64, usize> = HashMap::new();
-            for (from, state) in states.iter().enumerate() {
-                for step in self.choices(state, tried) {
-                    let set = state.set ^ key(step.node);
-                    match best.entry(set) {
-                        Entry::Vacant(entry) => {
-                            entry.insert(steps.len());
-                            steps.push((step, from));
-                        }
-                        Entry::Occupied(entry) => {
-                            let known = &mut steps[*entry.get()];
-                            if (step.peak, step.live) < (known.0.peak, known.0.live) {
-                                *known = (step, from);
-                            }
-                        }
-                    }
-                }
-            }
+            let mut steps = self.steps(&states, tried);
             // Of equal ones the first: the search is deterministic.
             steps.sort_by_key(|(step, _)| (step.peak, step.live));
             steps.truncate(width);
             states = self.execute_all(states, &steps);
         }
-        states.into_iter().next().map(|state| state.order).unwrap_or_default()
+        states.swap_remove(0)
+    }
+
+    /// Searches an order with a peak below `peak` through all sets of nodes. Returns `None` if there are too
+    /// many, and otherwise the order with the smallest peak if it is below.
+    fn run_below(&self, peak: u64, sets: usize) -> Option<Option<Vec<NodeId>>> {
+        let size = self.base.len().max(1);
+        let mut left = MAX_STEPS / size;
+        let mut states = vec![self.start()];
+        states.retain(|state| state.peak < peak);
+        for _ in 0..self.graph.nodes.len() {
+            let mut steps = self.steps(&states, usize::MAX);
+            steps.retain(|(step, _)| step.peak < peak);
+            left = left.checked_sub(steps.len())?;
+            if steps.len() > sets {
+                return None;
+            }
+            states = self.execute_all(states, &steps);
+        }
+        let lowest = states.into_iter().min_by_key(|state| state.peak);
+        Some(lowest.map(|state| state.order))
+    }
+
+    /// Returns the peak of an order.
+    fn peak_of(&self, order: &[NodeId]) -> u64 {
+        let execute = |state: State, node: &NodeId| {
+            let step = self.measure(&state, node.0);
+            self.execute(state, step)
+        };
+        order.iter().fold(self.start(), execute).peak
+    }
+
+    /// Returns the steps to try next, each with its state: of each set of nodes the best way to it.
+    fn steps(&self, states: &[State], tried: usize) -> Vec<(Step, usize)> {
+        let mut steps: Vec<(Step, usize)> = Vec::new();
+        let mut best: HashMap<u128, usize> = HashMap::new();
+        for (from, state) in states.iter().enumerate() {
+            for step in self.choices(state, tried) {
+                match best.entry(state.set ^ key(step.node)) {
+                    Entry::Vacant(entry) => {
+                        entry.insert(steps.len());
+                        steps.push((step, from));
+                    }
+                    Entry::Occupied(entry) => {
+                        let known = &mut steps[*entry.get()];
+                        if (step.peak, step.live) < (known.0.peak, known.0.live) {
+                            *known = (step, from);
+                        }
+                    }
+                }
+            }
+        }
+        steps
     }
 
     /// Executes each step in the state that it belongs to. The last step of a state takes it.
     fn execute_all(&self, states: Vec<State>, steps: &[(Step, usize)]) -> Vec<State> {
         let mut states: Vec<Option<State>> = states.into_iter().map(Some).collect();
-        let is_last = |number: usize| steps[number + 1..].iter().all(|(_, from)| *from != steps[number].1);
+        let mut last = vec![0; states.len()];
+        for (number, (_, from)) in steps.iter().enumerate() {
+            last[*from] = number;
+        }
         let execute = |(number, &(step, from)): (usize, &(Step, usize))| {
-            let state = if is_last(number) { states[from].take() } else { states[from].clone() };
+            let state = if last[from] == number { states[from].take() } else { states[from].clone() };
             state.map(|state| self.execute(state, step))
         };
         steps.iter().enumerate().filter_map(execute).collect()
@@ -289,6 +370,7 @@ impl<'a> Search<'a> {
 }
 
 /// Returns a number for a node; the exclusive or of them is one for a set.
-fn key(node: usize) -> u64 {
-    SplitMix64::at(0, node as u64).next_u64()
+fn key(node: usize) -> u128 {
+    let mut random = SplitMix64::at(0, node as u64);
+    u128::from(random.next_u64()) << 64 | u128::from(random.next_u64())
 }

@@ -86,7 +86,7 @@ pub enum SpaceError {
     #[error("the costs of all buffers may exceed 2^64")]
     CostOverflow,
     /// No assignment to the spaces was found in which all buffers fit.
-    #[error("the buffers do not fit in the spaces{}", if *.is_proven { "" } else { ", as far as was searched" })]
+    #[error("the buffers do not fit in the spaces{}", if *.is_proven { "" } else { ", as far as searched" })]
     NoRoom {
         /// Whether it is proven that there is none.
         is_proven: bool,

@@ -15,7 +15,7 @@ pub(super) fn spill(costs: &Costs<'_>, fits: &mut Fits<'_>) -> Option<Vec<usize>
     while let Some((space, mut excess)) = excess(costs, fits, &assignment) {
         let (_, mut live) = load(costs, &assignment, space);
         while excess > 0 {
-            let Some((buffer, next)) = cheapest_move(costs, &is_left, &live, space) else { return None };
+            let (buffer, next) = cheapest_move(costs, &is_left, &live, space)?;
             is_left[buffer].insert(space);
             assignment[buffer] = next;
             live.retain(|&other| other != buffer);

@@ -3,13 +3,13 @@
 use std::ops::Range;
 
 /// The occupant of bytes that no group has.
-const NOBODY: u32 = u32::MAX;
+const NO_GROUP: u32 = u32::MAX;
 
 /// That of bytes which several groups have.
 const SEVERAL: u32 = u32::MAX - 1;
 
-/// The groups of all slots, as a tree: node 1 is all slots, the children of `n` are `2n` and `2n + 1`. Members
-/// of one group may have the same slots, those of different groups not.
+/// The groups of all slots, as a tree: node 1 is all slots, the children of `n` are `2n` and `2n + 1`.
+/// Members of one group may have the same slots, those of different groups not.
 pub(super) struct OccupiedSlots {
     /// By node, the number of members that have all of its slots, and not all of its parent's.
     members: Vec<u32>,
@@ -22,7 +22,7 @@ pub(super) struct OccupiedSlots {
 impl OccupiedSlots {
     pub(super) fn new(slots: usize) -> Self {
         let nodes = 2 * slots.next_power_of_two().max(1);
-        Self { members: vec![0; nodes], owner: vec![NOBODY; nodes], occupant: vec![NOBODY; nodes] }
+        Self { members: vec![0; nodes], owner: vec![NO_GROUP; nodes], occupant: vec![NO_GROUP; nodes] }
     }
 
     /// Adds a member of a group. Returns `false` if another group has one of its slots; then nothing that is
@@ -43,7 +43,7 @@ impl OccupiedSlots {
             return true;
         }
         if slots.start <= of.start && of.end <= slots.end {
-            if self.occupant[node] != NOBODY && self.occupant[node] != group {
+            if self.occupant[node] != NO_GROUP && self.occupant[node] != group {
                 return false;
             }
             self.members[node] += 1;
@@ -76,10 +76,10 @@ impl OccupiedSlots {
 
     /// Derives the occupant of a node.
     fn update(&mut self, node: usize) {
-        let own = if self.members[node] > 0 { self.owner[node] } else { NOBODY };
-        let child = |child: usize| self.occupant.get(child).copied().unwrap_or(NOBODY);
+        let own = if self.members[node] > 0 { self.owner[node] } else { NO_GROUP };
+        let child = |child: usize| self.occupant.get(child).copied().unwrap_or(NO_GROUP);
         let both = |one: u32, other: u32| match (one, other) {
-            (NOBODY, group) | (group, NOBODY) => group,
+            (NO_GROUP, group) | (group, NO_GROUP) => group,
             (one, other) if one == other => one,
             _ => SEVERAL,
         };

@@ -1,7 +1,7 @@
 //! The check of plans, independent of the planners.
 //!
-//! A sweep over time keeps the bytes that are in use, in *slots*: from a border of a buffer to the next one. A
-//! buffer and its parts, a group, may share slots. Only the types are shared with the planners.
+//! A sweep over time keeps the bytes that are in use, in *slots*: from a border of a buffer to the next
+//! one. A buffer and its parts, a group, may share slots. Only the types are shared with the planners.
 
 mod groups;
 

@@ -26,7 +26,7 @@ fn heights(problem: &Problem) -> (u64, u64) {
     let offsets: Vec<Option<u64>> = searched.offsets().iter().copied().map(Some).collect();
     assert_eq!(replan(problem, &offsets).offsets(), searched.offsets(), "a valid plan is kept");
     for plan in [&first, &searched, &greedy_by_size(problem), &replan(problem, &[])] {
-        verify(problem, plan).unwrap();
+        verify(problem, plan).expect("plans are valid");
         assert!(plan.lower_bound() <= plan.height());
     }
     (first.height(), searched.height())

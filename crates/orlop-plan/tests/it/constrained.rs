@@ -19,11 +19,13 @@ enum Constraint {
 
 fn constraint(buffers: usize, time: u64, size: u64) -> impl Strategy<Value = Constraint> {
     prop_oneof![
-        3 => (0..buffers, 0..time, 1..time).prop_map(|(index, at, length)| Constraint::Gap(index, at, length)),
+        3 => (0..buffers, 0..time, 1..time)
+            .prop_map(|(index, at, length)| Constraint::Gap(index, at, length)),
         2 => (0..buffers, 0..buffers).prop_map(|(one, other)| Constraint::Exclude(one, other)),
         1 => (0..buffers, 0..2 * size).prop_map(|(index, offset)| Constraint::Fix(index, offset)),
         1 => (0..3 * size, 0..size).prop_map(|(start, length)| Constraint::Reserve(start, start + length)),
-        1 => (0..buffers, 0..buffers, 0..size).prop_map(|(part, whole, at)| Constraint::PlaceIn(part, whole, at)),
+        1 => (0..buffers, 0..buffers, 0..size)
+            .prop_map(|(part, whole, at)| Constraint::PlaceIn(part, whole, at)),
         1 => (0..buffers, 0..buffers).prop_map(|(part, whole)| Constraint::PlaceIn(part, whole, 0)),
     ]
 }
@@ -56,7 +58,8 @@ fn constrained(buffers: usize, time: u64, size: u64, log2: u32) -> impl Strategy
     )
 }
 
-/// Returns `true` if offsets are those of a plan, or of the first buffers in one: the definition, byte by byte.
+/// Returns `true` if offsets are those of a plan, or of the first buffers in one: the definition, byte by
+/// byte.
 fn is_plan(problem: &Problem, offsets: &[u64]) -> bool {
     let group = |index: usize| problem.part_of(index).map_or(index, |(whole, _)| whole);
     let bytes = |index: usize| offsets[index]..offsets[index] + problem.buffers()[index].size;

@@ -206,8 +206,8 @@ impl History {
     /// [`History::read`].
     ///
     /// A compressed file may decompress to at most 16 MiB plus 256 times its own length, and so may a member
-    /// of an archive, also if it was compressed before it was archived. All members of an archive together have
-    /// this limit for the archive's length.
+    /// of an archive, also if it was compressed before it was archived. All members of an archive together
+    /// have this limit for the archive's length.
     ///
     /// ```
     /// use orlop_trace::history::{EventAction, History};

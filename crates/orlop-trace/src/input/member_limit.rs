@@ -5,8 +5,8 @@ use std::cell::Cell;
 use std::io;
 use std::rc::Rc;
 
-/// The decompressed bytes of an archive that were read, and what is allowed for its length. Many members could
-/// each stay below their own limit.
+/// The decompressed bytes of an archive that were read, and what is allowed for its length. Many members
+/// could each stay below their own limit.
 #[derive(Debug, Clone)]
 pub(crate) struct ArchiveLimit {
     read: Rc<Cell<u64>>,
@@ -41,8 +41,8 @@ pub(crate) struct MemberLimit {
 }
 
 impl MemberLimit {
-    /// Counts `bytes` decompressed bytes for the archive. Returns the member's compressed length, which limits
-    /// its own.
+    /// Counts `bytes` decompressed bytes for the archive. Returns the member's compressed length, which
+    /// limits its own.
     pub(crate) fn count(&self, bytes: usize) -> io::Result<u64> {
         self.archive.add(bytes).map(|()| self.packed)
     }
