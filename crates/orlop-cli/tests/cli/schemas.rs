@@ -141,9 +141,9 @@ fn answers_follow_their_schemas() {
     #[cfg(feature = "parquet")]
     check("convert", &["convert", "--json", &log, &small, &file("out"), "--to", "parquet"]);
     check("plan", &["plan", "--json", &small]);
-    fs::write(file("plan.csv"), "lower,upper,size,gaps,offset\n0,9,100,2-6,64\n3,5,50,,\n").expect("room");
-    let limits = ["--block-limit", "256", "--capacity", "100"];
-    let constrained = [&["plan", "--json", &file("plan.csv")][..], &limits].concat();
+    let table = file("plan.csv");
+    fs::write(&table, "lower,upper,size,gaps,offset\n0,9,100,2-6,64\n3,5,50,,\n").expect("room");
+    let constrained = ["plan", "--json", &table, "--block-limit", "256", "--capacity", "100"];
     check("plan", &constrained);
     check_answer("plan", &with_all_constraints(&constrained));
 }
