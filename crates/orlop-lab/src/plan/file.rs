@@ -316,7 +316,9 @@ mod tests {
         assert!(matches!(moved, PlanFileError::Plan(PlanError::NotInPlace { .. })), "{moved}");
         let excluded = wrong(|file| file.exclusions.push((2, 3)));
         assert!(matches!(excluded, PlanFileError::Problem(ProblemError::Excluded { .. })), "{excluded}");
-        let blocks = wrong(|file| file.block_limit = Some(768));
+        let divided = wrong(|file| file.block_limit = Some(768));
+        assert!(matches!(divided, PlanFileError::Plan(PlanError::Divided { .. })), "{divided}");
+        let blocks = wrong(|file| file.block_limit = Some(256));
         assert!(matches!(blocks, PlanFileError::Problem(ProblemError::BlockLimit { .. })), "{blocks}");
         let gaps = wrong(|file| file.buffers[0].gaps.push(0..2));
         assert!(matches!(gaps, PlanFileError::Problem(ProblemError::InvalidGap { .. })), "{gaps}");

@@ -95,9 +95,10 @@ fn united(ranges: &[Range<u64>], other: &Range<u64>) -> (Range<usize>, Range<u64
 
 impl ProblemBuilder {
     /// Fixes the offset of a buffer, in bytes. Takes time in proportion to the numbers of parts, gaps and
-    /// exclusions, and of buffers that were fixed before: see [`fix_all`](Self::fix_all) for many. A problem with fixed offsets or reserved ranges is planned with first fit and ejection
-    /// alone, the first plan of which takes time in proportion to the number of pairs of buffers that are
-    /// live together; if it is stopped before, buffers are stacked above what is fixed.
+    /// exclusions, and of buffers that were fixed before: see [`fix_all`](Self::fix_all) for many. A problem
+    /// with fixed offsets or reserved ranges is planned with first fit and ejection alone, the first plan of
+    /// which takes time in proportion to the number of pairs of buffers that are live together; if it is
+    /// stopped before, buffers are stacked above what is fixed.
     ///
     /// ```
     /// use orlop_plan::{Buffer, Planner, ProblemBuilder, verify};
