@@ -27,9 +27,9 @@ pub enum RemovalReason {
 #[non_exhaustive]
 pub enum KvEvent {
     /// Events before this one were lost: more than [the limit](crate::KvPoolBuilder::event_limit) were not
-    /// taken, or tiers were attached or detached. A mirror forgets all units and boundaries, and the blocks
-    /// of the device and of host memory: the events that follow announce all that there are. The blocks of a
-    /// store are not announced again.
+    /// taken, or tiers were attached or detached. A mirror forgets everything: units, boundaries, and the
+    /// blocks of all tiers. The events that follow announce all that the index and host memory have. Blocks
+    /// that a store had before are not announced again.
     Reset {
         /// The number of events that were dropped.
         lost: u64,
@@ -49,7 +49,8 @@ pub enum KvEvent {
         reason: RemovalReason,
     },
     /// A tier has a block. The blocks stored and not removed are what the tier holds; on the device the
-    /// blocks of running sequences come besides.
+    /// blocks of running sequences come besides. A store may hold more, from before a
+    /// [reset](Self::Reset) or before it was attached, and has a block once, however often it is announced.
     BlockStored {
         /// The tier.
         tier: KvTier,
@@ -60,7 +61,8 @@ pub enum KvEvent {
         /// Bytes of the block in this tier.
         bytes: u64,
     },
-    /// A tier does not have a block any more.
+    /// A tier does not have a block any more. A block of a store need not have been announced: a mirror
+    /// ignores the removal of one that it does not know.
     BlockRemoved {
         /// The tier.
         tier: KvTier,

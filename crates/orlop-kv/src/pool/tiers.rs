@@ -54,8 +54,9 @@ impl KvPool {
     /// [`admit`](Self::admit) restores from them what the device does not have. Returns the tiers that it had
     /// before.
     pub fn attach_tiers(&mut self, mut tiers: KvTiers) -> Option<KvTiers> {
-        tiers.record_events(self.settings.event_limit);
         tiers.set_layout(SipState::default().bytes(self.settings.keys.geometry.as_bytes()));
+        // The blocks that the layout drops were never announced by this pool, nor is their removal.
+        tiers.record_events(self.settings.event_limit);
         let brings_blocks = tiers.stats().host_blocks > 0;
         let former = self.tiers.replace(Box::new(tiers)).map(|tiers| *tiers);
         if brings_blocks || former.is_some() {

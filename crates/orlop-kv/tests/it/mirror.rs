@@ -33,7 +33,7 @@ impl Mirror {
                     self.resets += 1;
                     self.units.clear();
                     self.boundaries.clear();
-                    self.blocks.retain(|&(tier, _), _| tier == KvTier::Store);
+                    self.blocks.clear();
                 }
                 KvEvent::UnitsStored { parent, hashes } => {
                     assert!(parent.is_none_or(|parent| self.units.contains(&parent)), "an unknown parent");
@@ -51,8 +51,12 @@ impl Mirror {
                 KvEvent::BlockStored { tier, key, block_tokens, bytes } => {
                     assert!(block_tokens == self.spans[key.group as usize] && key.tokens <= block_tokens);
                     let (count, of_one) = self.blocks.entry((tier, key)).or_insert((0, bytes));
-                    *count += 1;
+                    *count = if tier == KvTier::Store { 1 } else { *count + 1 };
                     assert_eq!(*of_one, bytes);
+                }
+                // It may be from before a reset.
+                KvEvent::BlockRemoved { tier: tier @ KvTier::Store, key, .. } => {
+                    self.blocks.remove(&(tier, key));
                 }
                 KvEvent::BlockRemoved { tier, key, bytes, .. } => {
                     let (count, of_one) = self.blocks.get_mut(&(tier, key)).expect("it was stored");
@@ -68,6 +72,11 @@ impl Mirror {
     pub(crate) fn bytes(&self, tier: KvTier, group: u32) -> u64 {
         let of_group = self.blocks.iter().filter(|&(&(of, key), _)| (of, key.group) == (tier, group));
         of_group.map(|(_, &(count, bytes))| count * bytes).sum()
+    }
+
+    /// Returns the blocks that a tier has.
+    pub(crate) fn blocks(&self, tier: KvTier) -> impl Iterator<Item = BlockKey> + '_ {
+        self.blocks.keys().filter(move |&&(of, key)| of == tier && self.has(of, key)).map(|&(_, key)| key)
     }
 
     /// Returns `true` if a tier has a block.
