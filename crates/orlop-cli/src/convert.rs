@@ -86,14 +86,25 @@ pub(crate) struct Converted {
     /// The number of partitions; `None` for a file.
     #[serde(skip_serializing_if = "Option::is_none")]
     partitions: Option<u64>,
+    /// The rank of each partition's source.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    ranks: Vec<PartitionRank>,
     #[serde(skip)]
     format: RecordingFormat,
+}
+
+/// The rank of a partition.
+#[derive(Serialize)]
+pub(crate) struct PartitionRank {
+    file: String,
+    rank: u64,
 }
 
 impl Converted {
     fn new(output: &Path, format: RecordingFormat) -> Self {
         let (output, form) = (output.display().to_string(), format.name());
-        Self { output, form, events: 0, bytes: Some(0), warnings: 0, partitions: None, format }
+        let (bytes, ranks) = (Some(0), Vec::new());
+        Self { output, form, events: 0, bytes, warnings: 0, partitions: None, ranks, format }
     }
 
     /// Adds a file of `bytes` bytes.
@@ -101,7 +112,14 @@ impl Converted {
         self.events += history.devices.iter().map(|device| device.events.len() as u64).sum::<u64>();
         self.warnings += HistoryWarning::count(&history.warnings);
         self.bytes = self.bytes.zip(bytes).map(|(all, bytes)| all + bytes);
+    }
+
+    /// Counts the partition `rank` of the recording `file`.
+    pub(crate) fn add_partition(&mut self, file: &Path, rank: u64) {
+        let file = file.display().to_string();
+        output::report(&format!("{file} -> rank={rank}"));
         self.partitions = self.partitions.map(|partitions| partitions + 1);
+        self.ranks.push(PartitionRank { file, rank });
     }
 
     fn print(&self, json: bool) -> Result<(), Failures> {

@@ -21,6 +21,9 @@ use std::time::{Duration, Instant};
 /// The smallest segment of PyTorch's allocator: below, it reserves the same for any buffers.
 const TORCH_SEGMENT: u64 = 2 << 20;
 
+/// The maximum number of blocks whose sizes are printed.
+const MAX_BLOCKS: usize = 8;
+
 /// A problem with its plan.
 pub(crate) struct Planned {
     pub(crate) problem: Problem,
@@ -349,7 +352,10 @@ fn text(answer: &Answer) -> String {
     let mut text = format!("\n{}\nRead in {}.\n", rows.trim_fmt(), nanoseconds(answer.read));
     if let Some(limit) = entry.plan.block_limit {
         let blocks = answer.best().plan.block_sizes(&answer.best().problem);
-        let sizes: Vec<String> = blocks.iter().map(|&size| bytes(size)).collect();
+        let mut sizes: Vec<String> = blocks.values().take(MAX_BLOCKS).map(|&size| bytes(size)).collect();
+        if let Some(others) = blocks.len().checked_sub(MAX_BLOCKS).filter(|&others| others > 0) {
+            sizes.push(format!("and {} others", count(others as u64)));
+        }
         let (blocks, limit) = (table::counted(blocks.len() as u64, "block"), bytes(limit));
         text += &format!("In {blocks} of at most {limit}: {}.\n", sizes.join(", "));
     }

@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import multiprocessing
+import os
+import pickle
 import platform
+import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import orlop
 import pytest
+from orlop.dry_run import _process, answer_of, write_call
 
 # A training step of a GPT-2 of 124 million parameters, with PyTorch alone.
 GPT2 = """
@@ -72,9 +78,66 @@ def test_what_cannot_be_run_is_refused(tmp_path: Path, monkeypatch: pytest.Monke
         orlop.dry_run("train.py", device="h101", output=tmp_path)
     with pytest.raises(TypeError, match="another process cannot make this call"):
         orlop.dry_run(lambda: None, output=tmp_path)
+    for option in ("--sweep", "--find=batch=1..8", "--help", "-h", "--"):
+        with pytest.raises(ValueError, match="not an option of one dry run"):
+            orlop.dry_run("train.py", options=["--late", option], output=tmp_path)
     monkeypatch.setenv("ORLOP_DRY_RUN", "1")
     with pytest.raises(orlop.OrlopError, match="a dry run itself"):
         orlop.dry_run("train.py", output=tmp_path)
+
+
+def test_the_start_method_stays_open(tmp_path: Path) -> None:
+    before = multiprocessing.get_start_method(allow_none=True)
+    try:
+        for method in (None, "spawn"):
+            multiprocessing.set_start_method(method, force=True)
+            write_call(tmp_path / "call", json.loads, ("1",))
+            assert multiprocessing.get_start_method(allow_none=True) == method
+            # The program can choose its own.
+            assert "start_method" not in pickle.loads((tmp_path / "call").read_bytes())
+    finally:
+        multiprocessing.set_start_method(before, force=True)
+
+
+def test_a_function_without_a_file_is_refused(tmp_path: Path) -> None:
+    program = "def step(): pass\nimport sys, pathlib\nfrom orlop.dry_run import write_call\n"
+    program += "write_call(pathlib.Path(sys.argv[1]), step, ())"
+    command = [sys.executable, "-c", program, str(tmp_path / "call")]
+    done = subprocess.run(command, check=False, capture_output=True, text=True)
+    assert "TypeError: another process cannot make this call: its __main__ is not a file" in done.stderr
+    assert not (tmp_path / "call").exists()
+
+
+def interrupt(*_: Any) -> None:
+    raise InterruptedError
+
+
+def test_an_interrupt_ends_the_whole_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_process, "END", 0.2)
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+    reader = os.open(fifo, os.O_RDONLY | os.O_NONBLOCK)
+    # The program and its child, which ignores the request to end, write more if they are not ended.
+    child = '(trap "" TERM; sleep 30; echo child >&9)'
+    command = ["sh", "-c", f'exec 9>"$0"; echo started >&9; {child} & sleep 30; echo program >&9', str(fifo)]
+    before = signal.signal(signal.SIGALRM, interrupt)
+    signal.alarm(1)
+    try:
+        with pytest.raises(InterruptedError):
+            answer_of(command, dict(os.environ))
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
+    os.set_blocking(reader, True)
+    with open(reader, "rb") as lines:
+        assert lines.read() == b"started\n"
+
+
+def test_a_process_that_is_left_behind_is_not_waited_for(capfd: pytest.CaptureFixture[str]) -> None:
+    program = "echo said >&2; (sleep 30; echo late >&2) & echo '{\"group\": '$$'}'"
+    answer = answer_of(["sh", "-c", program], dict(os.environ))
+    os.killpg(answer["group"], signal.SIGKILL)
+    assert capfd.readouterr().err == "said\n"
 
 
 @pytest.mark.skipif(PYTORCH is not None, reason="PyTorch is installed")

@@ -76,6 +76,29 @@ def test_a_gate_of_dry_runs_needs_no_gpu(pytester: pytest.Pytester) -> None:
     failed.stdout.fnmatch_lines(["*peak_reserved: 100,663,296, +33,554,432 over the baseline*train.py:2*"])
 
 
+TWO_RUNS = """
+import types
+
+import orlop
+
+def run(program, *, output):
+    output.mkdir()
+    snapshot = output / "snapshot.pickle"
+    snapshot.write_text(program)
+    return types.SimpleNamespace(snapshot=snapshot)
+
+def test_batches(orlop_dry_run, monkeypatch):
+    monkeypatch.setattr(orlop, "dry_run", run)
+    runs = [orlop_dry_run("one"), orlop_dry_run("two")]
+    assert [run.snapshot.read_text() for run in runs] == ["one", "two"]
+"""
+
+
+def test_each_dry_run_keeps_its_snapshot(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(test_model=TWO_RUNS)
+    pytester.runpytest_subprocess().assert_outcomes(passed=1)
+
+
 def test_contradictory_options_are_refused(pytester: pytest.Pytester) -> None:
     done = pytester.runpytest_subprocess("--orlop-gate", "a", "--orlop-write-baseline", "a")
     assert done.ret == pytest.ExitCode.USAGE_ERROR

@@ -1,5 +1,7 @@
 //! `convert`.
 
+#[cfg(feature = "parquet")]
+use super::schemas::check_answer;
 use super::{complaint, json, orlop, stdout, testdata};
 use std::fs;
 
@@ -50,9 +52,15 @@ fn several_recordings_are_a_table_with_a_partition_for_each_rank() {
     fs::copy(snapshot(), &third).expect("a copy");
     let table = folder.path().join("table").display().to_string();
     let convert = ["convert", &ranks, &third, &table, "--to", "parquet"];
-    let written = stdout(&orlop(&[&convert[..], &["--json"]].concat()));
+    let done = orlop(&[&convert[..], &["--json"]].concat());
+    let told = String::from_utf8_lossy(&done.stderr);
+    assert!(told.contains("rank77.pickle.gz -> rank=77"), "{told}");
+    let written = stdout(&done);
     let written: serde_json::Value = serde_json::from_str(&written).expect("it is JSON");
     assert_eq!(written["partitions"], 3, "{written}");
+    let last = serde_json::json!({ "file": third, "rank": 77 });
+    assert_eq!(written["ranks"][2], last, "{written}");
+    check_answer("convert", &written);
     let sizes = ["rank=2", "rank=10", "rank=77"].map(|rank| {
         let file = folder.path().join("table").join(rank).join("recording.parquet");
         let bytes = fs::read(file).expect("it was written");

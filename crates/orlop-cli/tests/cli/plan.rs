@@ -91,6 +91,22 @@ fn gaps_and_blocks_of_limited_size_are_planned_and_checked() {
     assert!(too_small.contains("not in one block of 99 bytes"), "{too_small}");
 }
 
+/// Blocks without buffers take no memory and no time, however many there are below a fixed buffer.
+#[test]
+fn blocks_below_a_high_offset_are_not_listed() {
+    for offset in [1 << 40, 9_223_372_036_854_775_800_u64] {
+        let table = format!("lower,upper,size,offset\n0,1,1,{offset}\n0,1,1,\n");
+        let folder = Folder::with(&[("high.csv", &table)]);
+        let text = stdout(&orlop(&["plan", &folder.path("high.csv"), "--block-limit", "1"]));
+        assert!(text.contains("In 2 blocks of at most 1 B: 1 B, 1 B.\n"), "{text}");
+    }
+    let many = format!("lower,upper,size\n{}", "0,1,1\n".repeat(10));
+    let folder = Folder::with(&[("many.csv", &many)]);
+    let text = stdout(&orlop(&["plan", &folder.path("many.csv"), "--block-limit", "1"]));
+    let sizes = "1 B, ".repeat(8);
+    assert!(text.contains(&format!("In 10 blocks of at most 1 B: {sizes}and 2 others.\n")), "{text}");
+}
+
 #[test]
 fn buffers_are_divided_among_memories() {
     let table = "id,lower,upper,size,accesses,spaces\na,0,2,60,,\nb,1,3,50,2,\nc,2,4,40,,dram\n";

@@ -2,6 +2,8 @@
 //! adds what is missing to the files.
 
 use super::{orlop, testdata};
+use orlop::lab::plan::PlanFile;
+use orlop::plan::{Buffer, Planner, ProblemBuilder};
 use serde_json::Value;
 use std::fs;
 use std::path::Path;
@@ -139,6 +141,29 @@ fn answers_follow_their_schemas() {
     #[cfg(feature = "parquet")]
     check("convert", &["convert", "--json", &log, &small, &file("out"), "--to", "parquet"]);
     check("plan", &["plan", "--json", &small]);
+    let table = file("plan.csv");
+    fs::write(&table, "lower,upper,size,gaps,offset\n0,9,100,2-6,64\n3,5,50,,\n").expect("room");
+    let constrained = ["plan", "--json", &table, "--block-limit", "256", "--capacity", "100"];
+    check("plan", &constrained);
+    check_answer("plan", &with_all_constraints(&constrained));
+}
+
+/// Returns the answer to arguments with the plan of a problem that has all constraints, of which files have
+/// only some.
+fn with_all_constraints(arguments: &[&str]) -> Value {
+    let mut builder = ProblemBuilder::new();
+    for size in [256, 256, 100, 512] {
+        builder.push(Buffer::new(0..2, size)).expect("a buffer");
+    }
+    builder.place_in(2, 3, 256).expect("a part");
+    builder.reserve(0..300).expect("a range");
+    builder.exclude(0, 1).expect("a pair");
+    let problem = builder.finish();
+    let plan = PlanFile::new(&problem, &Planner::new().plan(&problem));
+    let mut answer: Value = serde_json::from_slice(&orlop(arguments).stdout).expect("JSON");
+    let Value::Object(fields) = serde_json::to_value(plan).expect("JSON") else { panic!("no object") };
+    answer.as_object_mut().expect("an object").extend(fields);
+    answer
 }
 
 #[test]

@@ -204,9 +204,7 @@ impl PlanFile {
                 Alignment::new(bytes).map_err(|error| PlanFileError::Alignment { index, error })?;
             let lifetime = buffer.start..buffer.end;
             builder.push_named(&buffer.name, Buffer::unaligned(lifetime, buffer.size).aligned(alignment))?;
-            for gap in &buffer.gaps {
-                builder.gap(index, gap.clone())?;
-            }
+            builder.gaps(index, buffer.gaps.iter().cloned())?;
         }
         for range in &self.reserved {
             builder.reserve(range.clone())?;
@@ -318,12 +316,25 @@ mod tests {
         assert!(matches!(moved, PlanFileError::Plan(PlanError::NotInPlace { .. })), "{moved}");
         let excluded = wrong(|file| file.exclusions.push((2, 3)));
         assert!(matches!(excluded, PlanFileError::Problem(ProblemError::Excluded { .. })), "{excluded}");
-        let blocks = wrong(|file| file.block_limit = Some(768));
+        let divided = wrong(|file| file.block_limit = Some(768));
+        assert!(matches!(divided, PlanFileError::Plan(PlanError::Divided { .. })), "{divided}");
+        let blocks = wrong(|file| file.block_limit = Some(256));
         assert!(matches!(blocks, PlanFileError::Problem(ProblemError::BlockLimit { .. })), "{blocks}");
         let gaps = wrong(|file| file.buffers[0].gaps.push(0..2));
         assert!(matches!(gaps, PlanFileError::Problem(ProblemError::InvalidGap { .. })), "{gaps}");
         let place = wrong(|file| file.buffers[2].part_of = Some(PartOf { buffer: 9, offset: 0 }));
         assert!(matches!(place, PlanFileError::Problem(ProblemError::NoBuffer { index: 9 })), "{place}");
+    }
+
+    #[test]
+    fn gaps_in_any_order_are_read_in_near_linear_time() {
+        let mut builder = ProblemBuilder::new();
+        builder.push(Buffer::unaligned(0..400_000, 10)).unwrap();
+        builder.gaps(0, (0..100_000).map(|gap| 4 * gap + 1..4 * gap + 3)).unwrap();
+        let problem = builder.finish();
+        let mut file = PlanFile::new(&problem, &Planner::new().plan(&problem));
+        file.buffers[0].gaps.reverse();
+        assert_eq!(file.verify(), Ok(BoundCheck::Load));
     }
 
     #[test]

@@ -5,6 +5,7 @@
 use crate::buffer::alignment_bytes;
 use crate::normal::SectionSpan;
 use crate::{Plan, Problem, ProblemError};
+use std::collections::BTreeMap;
 
 impl Problem {
     /// Limits the size of a block of memory: the plan is for several blocks, of which each has at most
@@ -18,7 +19,8 @@ impl Problem {
     /// let problem = Problem::new(buffers)?.limit_blocks(100)?;
     /// let plan = Planner::new().plan(&problem);
     /// verify(&problem, &plan)?;
-    /// assert_eq!(plan.block_sizes(&problem).len(), 2);
+    /// let blocks: Vec<u64> = plan.block_sizes(&problem).into_keys().collect();
+    /// assert_eq!(blocks, [0, 1]);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///
@@ -54,18 +56,15 @@ impl Problem {
 }
 
 impl Plan {
-    /// Returns the bytes that each block needs, in order: one without a
+    /// Returns the blocks that have buffers, each with the bytes that it needs: block 0 without a
     /// [limit](Problem::limit_blocks).
     #[must_use]
-    pub fn block_sizes(&self, problem: &Problem) -> Vec<u64> {
-        let Some(limit) = problem.block_limit() else { return vec![self.height()] };
-        let mut sizes = Vec::new();
+    pub fn block_sizes(&self, problem: &Problem) -> BTreeMap<u64, u64> {
+        let limit = problem.block_limit().unwrap_or(u64::MAX);
+        let mut sizes = BTreeMap::new();
         for (buffer, &offset) in problem.buffers().iter().zip(self.offsets()).filter(|(it, _)| it.size > 0) {
-            let block = usize::try_from(offset / limit).unwrap_or(usize::MAX);
-            if sizes.len() <= block {
-                sizes.resize(block + 1, 0);
-            }
-            sizes[block] = (offset % limit + buffer.size).max(sizes[block]);
+            let size = sizes.entry(offset / limit).or_insert(0);
+            *size = (offset % limit).saturating_add(buffer.size).max(*size);
         }
         sizes
     }

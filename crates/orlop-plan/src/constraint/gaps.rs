@@ -1,15 +1,16 @@
 //! Lifetimes with gaps: a buffer keeps its offset, and others have its bytes in between.
 
 use super::flat::members;
-use super::merged;
-use crate::{Problem, ProblemBuilder, ProblemError};
+use super::{merged, united};
+use crate::{Buffer, Problem, ProblemBuilder, ProblemError};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
 impl ProblemBuilder {
     /// Adds a gap to a lifetime: times at which the buffer is not live, although it is before and after. Its
-    /// offset stays the same, and other buffers may have its bytes. Gaps may overlap.
+    /// offset stays the same, and other buffers may have its bytes. Gaps may overlap. Takes time in
+    /// proportion to the number of gaps of the buffer that are later: see [`gaps`](Self::gaps) for many.
     ///
     /// Where a buffer with gaps has parts, or is one, the whole is live whenever one of them is.
     ///
@@ -34,27 +35,50 @@ impl ProblemBuilder {
     /// buffer is live. Nothing is changed then.
     pub fn gap(&mut self, index: usize, gap: Range<u64>) -> Result<(), ProblemError> {
         self.existing(index)?;
-        let buffer = self.problem.buffers()[index];
-        if gap.is_empty() || gap.start < buffer.start || buffer.end < gap.end {
+        let lifetime = self.lifetime_around(index, &gap)?;
+        let (touched, all) = united(self.problem.gaps(index), &gap);
+        if all == lifetime {
             return Err(ProblemError::InvalidGap { index, start: gap.start, end: gap.end });
         }
-        let gaps = &mut self.problem.constraints.gaps;
-        let mut all = gaps.get(&index).cloned().unwrap_or_default();
-        let (start, end) = (gap.start, gap.end);
-        // Gaps that are given in order of time are appended.
-        match all.last_mut().filter(|last| last.start <= start) {
-            Some(last) if start <= last.end => last.end = last.end.max(end),
-            Some(_) => all.push(gap),
-            None => {
-                all.push(gap);
-                all = merged(all);
-            }
-        }
-        if matches!(&all[..], [all] if *all == (buffer.start..buffer.end)) {
-            return Err(ProblemError::InvalidGap { index, start, end });
-        }
-        gaps.insert(index, all);
+        let gaps = self.problem.constraints.gaps.entry(index).or_default();
+        gaps.splice(touched, std::iter::once(all));
         Ok(())
+    }
+
+    /// Adds gaps to a lifetime, in any order, as [`gap`](Self::gap) does. Takes O(n log n) time for all `n`
+    /// gaps of the buffer.
+    ///
+    /// # Errors
+    ///
+    /// [`ProblemError`] if a gap is empty or not within the lifetime, or if no time is left at which the
+    /// buffer is live. Nothing is changed then.
+    pub fn gaps(
+        &mut self,
+        index: usize,
+        gaps: impl IntoIterator<Item = Range<u64>>,
+    ) -> Result<(), ProblemError> {
+        self.existing(index)?;
+        let mut all = self.problem.gaps(index).to_vec();
+        for gap in gaps {
+            self.lifetime_around(index, &gap)?;
+            all.push(gap);
+        }
+        let Some(last) = all.last().cloned() else { return Ok(()) };
+        let all = merged(all);
+        if all == [self.lifetime_around(index, &last)?] {
+            return Err(ProblemError::InvalidGap { index, start: last.start, end: last.end });
+        }
+        self.problem.constraints.gaps.insert(index, all);
+        Ok(())
+    }
+
+    /// Returns the lifetime of a buffer, in which a gap has to be.
+    fn lifetime_around(&self, index: usize, gap: &Range<u64>) -> Result<Range<u64>, ProblemError> {
+        let Buffer { start, end, .. } = self.problem.buffers()[index];
+        match !gap.is_empty() && start <= gap.start && gap.end <= end {
+            true => Ok(start..end),
+            false => Err(ProblemError::InvalidGap { index, start: gap.start, end: gap.end }),
+        }
     }
 }
 
@@ -121,7 +145,6 @@ pub(crate) fn meet(one: &[Range<u64>], other: &[Range<u64>]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Buffer;
 
     #[test]
     fn gaps_are_merged_and_checked() {
@@ -140,6 +163,28 @@ mod tests {
         assert_eq!(problem.gaps(0), [2..4, 6..8]);
         assert!(problem.lifetimes(0).eq([4..6, 8..10]));
         assert_eq!((problem.gaps(1), problem.lifetimes(1).count()), (&[][..], 0));
+    }
+
+    #[test]
+    fn gaps_at_once_are_those_one_by_one() {
+        let mut one_by_one = ProblemBuilder::new();
+        one_by_one.push(Buffer::unaligned(0..20, 1)).unwrap();
+        let mut at_once = one_by_one.clone();
+        at_once.gaps(0, []).unwrap();
+        let before = at_once.clone().finish();
+        let invalid = |start, end| Err(ProblemError::InvalidGap { index: 0, start, end });
+        assert_eq!(at_once.gaps(0, [2..3, 19..21]), invalid(19, 21));
+        assert_eq!(at_once.gaps(0, [9..20, 0..9]), invalid(0, 9));
+        assert_eq!(at_once.gaps(1, []), Err(ProblemError::NoBuffer { index: 1 }));
+        assert_eq!(at_once.clone().finish(), before, "nothing has changed");
+        for gaps in [[12..13, 4..6, 9..10], [3..4, 5..7, 10..13], [17..18, 8..9, 1..2]] {
+            for gap in gaps.clone() {
+                one_by_one.gap(0, gap).unwrap();
+            }
+            at_once.gaps(0, gaps).unwrap();
+            assert_eq!(at_once.clone().finish(), one_by_one.clone().finish());
+        }
+        assert_eq!(at_once.finish().gaps(0), [1..2, 3..7, 8..13, 17..18]);
     }
 
     #[test]

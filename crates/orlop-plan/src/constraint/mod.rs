@@ -82,11 +82,23 @@ pub(crate) fn merged<T: Copy + Ord>(mut ranges: Vec<Range<T>>) -> Vec<Range<T>> 
     merged
 }
 
+/// Returns which of the ranges, that are merged and in order, overlap or touch another one, and the range of
+/// all of these.
+fn united(ranges: &[Range<u64>], other: &Range<u64>) -> (Range<usize>, Range<u64>) {
+    let first = ranges.partition_point(|range| range.end < other.start);
+    let behind = ranges.partition_point(|range| range.start <= other.end);
+    let touched = &ranges[first..behind];
+    let start = touched.first().map_or(other.start, |range| range.start.min(other.start));
+    let end = touched.last().map_or(other.end, |range| range.end.max(other.end));
+    (first..behind, start..end)
+}
+
 impl ProblemBuilder {
-    /// Fixes the offset of a buffer, in bytes. Takes time in proportion to the number of buffers that were
-    /// fixed before. A problem with fixed offsets or reserved ranges is planned with first fit and ejection
-    /// alone, the first plan of which takes time in proportion to the number of pairs of buffers that are
-    /// live together; if it is stopped before, buffers are stacked above what is fixed.
+    /// Fixes the offset of a buffer, in bytes. Takes time in proportion to the numbers of parts, gaps and
+    /// exclusions, and of buffers that were fixed before: see [`fix_all`](Self::fix_all) for many. A problem
+    /// with fixed offsets or reserved ranges is planned with first fit and ejection alone, the first plan of
+    /// which takes time in proportion to the number of pairs of buffers that are live together; if it is
+    /// stopped before, buffers are stacked above what is fixed.
     ///
     /// ```
     /// use orlop_plan::{Buffer, Planner, ProblemBuilder, verify};
@@ -182,13 +194,8 @@ impl ProblemBuilder {
         let constraints = &mut self.problem.constraints;
         if !range.is_empty() {
             constraints.highest = constraints.highest.max(range.end);
-            let reserved = &mut constraints.reserved;
-            let first = reserved.partition_point(|other| other.end < range.start);
-            let behind = reserved.partition_point(|other| other.start <= range.end);
-            let start = reserved[first..behind].first().map_or(range.start, |other| other.start);
-            let end = reserved[first..behind].last().map_or(range.end, |other| other.end);
-            let around = start.min(range.start)..end.max(range.end);
-            reserved.splice(first..behind, std::iter::once(around));
+            let (touched, all) = united(&constraints.reserved, &range);
+            constraints.reserved.splice(touched, std::iter::once(all));
         }
         Ok(())
     }

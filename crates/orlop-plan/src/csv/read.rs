@@ -189,9 +189,7 @@ impl Problem {
             counting = counting && is_number(id, count);
             let invalid = |error| CsvError::Problem { line, error };
             let index = builder.push_named(id, buffer).map_err(invalid)?;
-            for gap in row.gaps(&header)? {
-                builder.gap(index, gap).map_err(invalid)?;
-            }
+            builder.gaps(index, row.gaps(&header)?).map_err(invalid)?;
             if let Some(offset) = row.optional(header.offset, ProblemColumn::Offset)? {
                 fixed.push((index, offset));
                 fixed_lines.push(line);

@@ -260,6 +260,8 @@ impl<'a> Repack<'a> {
         let (mut best, mut ties) = ((f64::INFINITY, None), 0);
         let mut next = Some(0);
         while let Some(offset) = next.filter(|&offset| offset <= highest) {
+            // Without blocks there are at most two offsets for each neighbour, which are counted above.
+            self.work += u64::from(blocks.is_some());
             while let Some(other) = placed.get(index).filter(|other| other.offset < offset + rounded) {
                 match self.cost(data, other.span as usize) {
                     Some(cost) => begun += cost,
@@ -290,7 +292,10 @@ impl<'a> Repack<'a> {
             while below.next_if(|other| under(other).is_none_or(|at| at <= offset)).is_some() {}
             let on_top = above.peek().map(|&&(end, _)| span.offset_from(end));
             let beside = on_top.into_iter().chain(below.peek().and_then(|other| under(other)));
-            let nearest = beside.chain(blocks.next_to_border(span, offset)).min();
+            // Beside those that do not move there may be any number of borders: it is at the end of one that
+            // the next offset is possible.
+            let at_border = (fixed == 0).then(|| blocks.next_to_border(span, offset));
+            let nearest = beside.chain(at_border.into_iter().flatten()).min();
             // The highest offset comes last.
             next = if offset == highest { None } else { Some(nearest.unwrap_or(highest).min(highest)) };
         }

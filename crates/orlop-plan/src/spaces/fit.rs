@@ -95,10 +95,8 @@ pub(super) fn part(problem: &Problem, buffers: &[usize]) -> Problem {
         let name = problem.name(index).unwrap_or_default();
         let added = builder.push_named(name, problem.buffers()[index]);
         debug_assert!(added.is_ok(), "a part of a valid problem");
-        for gap in problem.gaps(index) {
-            let added = builder.gap(builder.problem.len() - 1, gap.clone());
-            debug_assert!(added.is_ok(), "a gap of a valid problem");
-        }
+        let added = builder.gaps(builder.problem.len() - 1, problem.gaps(index).iter().cloned());
+        debug_assert!(added.is_ok(), "gaps of a valid problem");
     }
     for (one, other) in problem.exclusions() {
         if let (Ok(one), Ok(other)) = (buffers.binary_search(&one), buffers.binary_search(&other)) {

@@ -208,6 +208,20 @@ mod tests {
         assert_eq!(found(check(&[large, small], &[0, 50])), Some((1, 0, 1, 50, 51)));
     }
 
+    /// The part of a buffer that is in its gap has the bytes, not the buffer.
+    #[test]
+    fn a_buffer_in_its_gap_is_not_the_first_of_an_overlap() {
+        let mut builder = ProblemBuilder::new();
+        for (lifetime, size) in [(0..10, 10), (3..6, 5), (4..5, 5)] {
+            builder.push(Buffer::unaligned(lifetime, size)).unwrap();
+        }
+        builder.gap(0, 3..6).unwrap();
+        builder.place_in(1, 0, 0).unwrap();
+        let problem = builder.finish();
+        let plan = Plan::new(&problem, vec![0; 3]).unwrap();
+        assert_eq!(found(verify(&problem, &plan)), Some((1, 2, 4, 0, 5)));
+    }
+
     #[test]
     fn a_buffer_without_bytes_overlaps_nothing() {
         let none = Buffer::unaligned(0..9, 0);

@@ -74,7 +74,7 @@ fn no_buffer_is_in_two_blocks() {
     assert!(searched <= first);
     let plan = Planner::new().plan(&limited);
     let blocks = plan.block_sizes(&limited);
-    assert!(blocks.iter().all(|&size| size <= limit), "{blocks:?}");
+    assert!(blocks.values().all(|&size| size <= limit), "{blocks:?}");
     assert_eq!(blocks.len() as u64, plan.height().div_ceil(limit));
     // The same offsets without the limit are a plan, and those of a plan without it are none with it.
     verify(&problem, &Plan::new(&problem, plan.offsets().to_vec()).unwrap()).unwrap();

@@ -218,22 +218,69 @@ fn the_bound_counts_what_is_fixed() {
 #[test]
 fn a_search_goes_on_between_what_is_fixed() {
     let mut builder = ProblemBuilder::new();
-    let lifetimes =
-        (0..400_u64).map(|number| (number * 37 % 200, 1 + number * 11 % 23, 1 + number * 53 % 97));
+    let lifetimes = (0..120_u64).map(|number| (number * 37 % 60, 1 + number * 11 % 23, 1 + number * 53 % 97));
     for (start, length, size) in lifetimes {
         builder.push(Buffer::unaligned(start..start + length, size)).unwrap();
     }
-    let fixed = [(7, 100), (90, 300), (300, 500)].map(|(index, at)| (index, at, builder.fix(index, at)));
+    let fixed = [(7, 100), (90, 300), (110, 500)].map(|(index, at)| (index, at, builder.fix(index, at)));
     assert!(fixed.iter().any(|(.., fixed)| fixed.is_ok()));
     builder.reserve(0..64).unwrap();
     builder.reserve(700..720).unwrap();
     let problem = builder.finish();
     let first = Planner::new().plan(&problem);
-    let budget = SearchBudget::iterations(3000);
+    let budget = SearchBudget::iterations(100);
     let plan = Planner::new().budget(budget).threads(1).plan(&problem);
     verify(&problem, &plan).unwrap();
     assert!(plan.height() < first.height(), "{} {}", plan.height(), first.height());
     assert_eq!(Planner::new().budget(budget).threads(2).plan(&problem), plan);
+}
+
+/// The bytes of a region may have very many blocks, of which no buffer is in any but two.
+#[test]
+fn a_search_does_not_visit_the_blocks_of_a_reserved_range() {
+    let offsets_above = |reserved: u64| {
+        let mut builder = ProblemBuilder::new();
+        let [one, other] =
+            [0..1, 1..2].map(|lifetime| builder.push(Buffer::unaligned(lifetime, 40)).expect("it is valid"));
+        builder.exclude(one, other).expect("it is valid");
+        builder.reserve(0..reserved).expect("it is valid");
+        let problem = builder.finish().limit_blocks(64).expect("it is valid");
+        let plan = Planner::new().budget(SearchBudget::iterations(1000)).threads(1).plan(&problem);
+        verify(&problem, &plan).expect("it is valid");
+        plan.offsets().iter().map(|offset| offset - reserved).collect::<Vec<_>>()
+    };
+    let offsets = offsets_above(1 << 40);
+    assert_eq!(offsets.iter().max(), Some(&64), "{offsets:?}");
+    assert_eq!(offsets_above(1 << 10), offsets);
+}
+
+#[test]
+fn a_block_far_up_is_one_block() {
+    let mut builder = ProblemBuilder::new();
+    builder.push(Buffer::unaligned(0..1, 1)).unwrap();
+    let unlimited = builder.clone().finish();
+    assert!(Planner::new().plan(&unlimited).block_sizes(&unlimited).into_iter().eq([(0, 1)]));
+    builder.fix(0, 1 << 40).unwrap();
+    let problem = builder.finish().limit_blocks(1).unwrap();
+    let plan = Planner::new().plan(&problem);
+    assert!(plan.block_sizes(&problem).into_iter().eq([(1 << 40, 1)]));
+}
+
+/// Each takes time near the number of gaps, in whichever order they are.
+#[test]
+fn many_gaps_of_one_buffer_are_merged_once() {
+    const GAPS: u64 = 100_000;
+    let descending = |gaps: u64| (0..gaps).rev().map(|gap| 4 * gap + 1..4 * gap + 3);
+    let mut builder = ProblemBuilder::new();
+    builder.push(Buffer::unaligned(0..4 * GAPS, 10)).unwrap();
+    let mut one_by_one = builder.clone();
+    builder.gaps(0, descending(GAPS)).unwrap();
+    let problem = builder.finish();
+    assert_eq!(problem.gaps(0).len() as u64, GAPS);
+    for gap in descending(GAPS / 5) {
+        one_by_one.gap(0, gap).unwrap();
+    }
+    assert_eq!(one_by_one.finish().gaps(0), &problem.gaps(0)[..20_000]);
 }
 
 #[test]

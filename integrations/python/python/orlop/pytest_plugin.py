@@ -7,6 +7,7 @@ itself, with the fixture ``orlop_recording``, and needs no GPU with ``orlop_dry_
 
 from __future__ import annotations
 
+import itertools
 import urllib.parse
 import warnings
 from collections.abc import Callable, Generator
@@ -69,12 +70,15 @@ def orlop_recording(request: pytest.FixtureRequest) -> Callable[[RecordingSource
 
 @pytest.fixture
 def orlop_dry_run(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[..., DryRun]:
-    """Returns the function :func:`orlop.dry_run`, whose snapshot is the recording of this test."""
+    """Returns the function :func:`orlop.dry_run`, whose last snapshot is the recording of this test."""
+    numbers = itertools.count(1)
 
     def run(program: Any, /, *arguments: Any, **options: Any) -> DryRun:
         import orlop
 
-        result = orlop.dry_run(program, *arguments, **{"output": tmp_path / "orlop-dry-run", **options})
+        # Each run has a folder of its own, so that the snapshots of all are there until the test ends.
+        options = {"output": tmp_path / f"orlop-dry-run-{next(numbers)}", **options}
+        result = orlop.dry_run(program, *arguments, **options)
         request.node.stash[GIVEN] = result.snapshot
         return result
 

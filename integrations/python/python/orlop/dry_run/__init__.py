@@ -8,9 +8,9 @@ loaded, so that no context manager can make a dry run of a block of the running 
 from __future__ import annotations
 
 import json
+import multiprocessing
 import os
 import pickle
-import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
@@ -20,6 +20,7 @@ from typing import Any
 
 from orlop import _native
 from orlop._answer import from_json
+from orlop.dry_run._process import run
 from orlop.dry_run._results import DryRun
 
 MARKER = "ORLOP_DRY_RUN"
@@ -27,6 +28,9 @@ MARKER = "ORLOP_DRY_RUN"
 
 INVALID = 2
 """The exit code of the program for an invalid command line."""
+
+REFUSED = {"--sweep", "--find", "--help", "-h", "--version", "-V", "--"}
+"""The options that do not answer with one dry run of the program."""
 
 
 def dry_run(
@@ -49,7 +53,7 @@ def dry_run(
         arguments: Its arguments. Those of a function are pickled.
         device: The GPU, such as ``"h100"``.
         memory: The memory of the GPU in bytes; default: as it has.
-        options: More options of ``orlop dry-run``, such as ``["--late"]``.
+        options: More options of ``orlop dry-run``, such as ``["--late"]``; not ``--sweep`` and ``--find``.
         output: The folder for the snapshot. The results of an earlier dry run there are replaced.
         environment: More variables for the program.
 
@@ -60,6 +64,9 @@ def dry_run(
     """
     if os.environ.get(MARKER):
         raise _native.OrlopError("this process is a dry run itself")
+    for option in options:
+        if option.partition("=")[0] in REFUSED:
+            raise ValueError(f"{option}: not an option of one dry run")
     command = [sys.executable, "-m", "orlop", "dry-run", "--json", "--quick", "--device", device]
     command += ["--output", os.fspath(output)]
     if memory is not None:
@@ -81,36 +88,32 @@ def write_call(path: Path, function: Callable[..., object], arguments: tuple[Any
         call = pickle.dumps((function, arguments))
     except (pickle.PicklingError, AttributeError) as error:
         raise TypeError(f"another process cannot make this call: {error}") from error
-    process = spawn.get_preparation_data("dry run")
-    # Keys are only for the processes of a pool.
-    del process["authkey"]
+    process = preparation_data()
+    main = {"init_main_from_name", "init_main_from_path"} & process.keys()
     if b"__main__" not in call:
-        for name in ("init_main_from_name", "init_main_from_path"):
-            process.pop(name, None)
+        for name in main:
+            del process[name]
+    elif not main:
+        raise TypeError("another process cannot make this call: its __main__ is not a file or a module")
     path.write_bytes(pickle.dumps(process) + call)
+
+
+def preparation_data() -> dict[str, Any]:
+    """Returns how this process finds modules. The program chooses the start method of its processes itself."""
+    is_chosen = multiprocessing.get_start_method(allow_none=True) is not None
+    process = spawn.get_preparation_data("dry run")
+    if not is_chosen:
+        # get_preparation_data has fixed the start method of this process.
+        multiprocessing.set_start_method(None, force=True)
+    # Keys are only for the processes of a pool.
+    for name in ("authkey", "start_method"):
+        del process[name]
+    return process
 
 
 def answer_of(command: list[str], environment: dict[str, str]) -> dict[str, Any]:
     """Runs the program and returns the JSON that it prints. Its standard error is that of this process."""
-    said = []
-    with (
-        tempfile.TemporaryFile("w+", encoding="utf-8") as answer,
-        subprocess.Popen(
-            command,
-            env=environment,
-            stdout=answer,
-            stderr=subprocess.PIPE,
-            encoding="utf-8",
-            errors="replace",
-        ) as process,
-    ):
-        for line in process.stderr or ():
-            sys.stderr.write(line)
-            if line.startswith(("orlop: ", "error: ")):
-                said.append(line.partition(": ")[2].strip())
-        code = process.wait()
-        answer.seek(0)
-        text = answer.read()
+    code, text, said = run(command, environment)
     if text:
         found: dict[str, Any] = json.loads(text)
         return found
