@@ -115,16 +115,19 @@ impl<B: DeviceBacking> SlowPath<'_, B> {
     }
 
     /// Reserves a new range of addresses. PyTorch reserves one in vain for a request that is larger than the
-    /// range.
+    /// range, in captures too.
     pub(crate) fn add_range(&mut self, request: &PoolRequest) -> Option<Index> {
         let page = self.page(request.pool);
         let bytes = self.range_bytes(request)?.checked_next_multiple_of(page)?;
+        let is_enough = bytes >= request.size;
+        if !is_enough && self.policy.extensions.quiet_captures {
+            return None;
+        }
         let address = self.call(|backing| backing.reserve_addresses(bytes));
         let Some(address) = self.allocated(address) else {
             self.failures.lacks_addresses = !self.failures.is_final();
             return None;
         };
-        let is_enough = bytes >= request.size;
         let added = is_enough
             .then(|| self.add_region(request, address, bytes, Some(page), ChunkState::Unmapped))
             .flatten();
