@@ -74,7 +74,9 @@ fn hexadecimal(text: &str) -> Option<f64> {
     let exponent = rest.strip_prefix(['p', 'P']).unwrap_or("");
     let ends = (1..=exponent.len()).rev().filter(|&end| exponent.is_char_boundary(end));
     let exponent = ends.filter_map(|end| exponent[..end].parse::<i32>().ok()).next().unwrap_or(0);
-    Some(number * 2_f64.powi(exponent))
+    // No `powi` without std. More steps change nothing: all numbers are within 2^-1074 and 2^1024.
+    let factor = if exponent < 0 { 0.5 } else { 2.0 };
+    Some((0..exponent.unsigned_abs().min(2200)).fold(number, |number, _| number * factor))
 }
 
 pub(super) fn boolean(key: &str, value: &str) -> Result<bool, ConfError> {
