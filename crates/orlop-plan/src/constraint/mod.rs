@@ -11,6 +11,7 @@ mod exclusions;
 mod fixed;
 mod flat;
 mod gaps;
+mod members;
 mod occupied;
 mod parts;
 mod used;

@@ -1,8 +1,9 @@
 //! The bytes that a buffer with parts occupies over time.
 //!
-//! A sweep over time counts the live members in each of the *slots*, the bytes from a border of a member to
-//! the next one. Where that changes, the pieces around end, and those that are there instead begin.
+//! A sweep over time counts the live members in each of the [slots](MemberEvents). Where that changes, the
+//! pieces around end, and those that are there instead begin.
 
+use super::members::MemberEvents;
 use super::merged;
 use crate::Problem;
 use std::collections::BTreeMap;
@@ -19,33 +20,17 @@ pub(crate) struct OccupiedBytes {
 /// Returns what the buffer `whole` and its `parts` occupy, without overlaps, in order of time. What does not
 /// change is one piece.
 pub(crate) fn occupied(problem: &Problem, whole: usize, parts: &[(usize, u64)]) -> Vec<OccupiedBytes> {
-    let members = parts.iter().copied().chain([(whole, 0)]);
-    let size = |index: usize| problem.buffers()[index].size;
-    let members: Vec<_> = members.filter(|&(index, _)| size(index) > 0).collect();
-    let mut borders: Vec<u64> =
-        members.iter().flat_map(|&(index, offset)| [offset, offset + size(index)]).collect();
-    borders.sort_unstable();
-    borders.dedup();
-    let slot = |bytes: u64| borders.partition_point(|&border| border < bytes);
-    let mut events = Vec::with_capacity(2 * members.len());
-    for (index, offset) in members {
-        let slots = slot(offset)..slot(offset + size(index));
-        for lifetime in problem.lifetimes(index) {
-            // At the same time, ends come before starts.
-            events.push((lifetime.end, false, slots.clone()));
-            events.push((lifetime.start, true, slots.clone()));
-        }
-    }
-    events.sort_unstable_by_key(|&(time, starts, _)| (time, starts));
+    let members = MemberEvents::new(problem, whole, parts);
+    let borders = &members.borders;
     let mut sweep = Sweep { live: vec![0; borders.len()], open: BTreeMap::new(), found: Vec::new() };
-    for events in events.chunk_by(|one, other| one.0 == other.0) {
+    for (time, events) in members.by_time() {
         for (_, starts, slots) in events {
             for live in &mut sweep.live[slots.clone()] {
                 *live = if *starts { *live + 1 } else { *live - 1 };
             }
         }
         for changed in merged(events.iter().map(|(.., slots)| slots.clone()).collect()) {
-            sweep.change(events[0].0, &changed);
+            sweep.change(time, &changed);
         }
     }
     let mut found = sweep.found;

@@ -4,6 +4,7 @@
 //! their number. A tree over the bytes counts the live members of each range, and sums up what is used. The
 //! numbers over time become layers: ranges of bytes that are used from one time to another.
 
+use super::members::MemberEvents;
 use crate::Problem;
 use std::ops::Range;
 
@@ -15,31 +16,14 @@ pub(super) fn used_layers(
     parts: &[(usize, u64)],
     granule: u64,
 ) -> Vec<(Range<u64>, u64)> {
-    let size = |index: usize| problem.buffers()[index].size;
-    let members = parts.iter().copied().chain([(whole, 0)]);
-    let members: Vec<_> = members.filter(|&(index, _)| size(index) > 0).collect();
-    let mut borders: Vec<u64> =
-        members.iter().flat_map(|&(index, offset)| [offset, offset + size(index)]).collect();
-    borders.sort_unstable();
-    borders.dedup();
-    let slot = |bytes: u64| borders.partition_point(|&border| border < bytes);
-    let mut events = Vec::with_capacity(2 * members.len());
-    for (index, offset) in members {
-        let slots = slot(offset)..slot(offset + size(index));
-        for lifetime in problem.lifetimes(index) {
-            events.push((lifetime.end, false, slots.clone()));
-            events.push((lifetime.start, true, slots.clone()));
-        }
-    }
-    // At the same time, starts come before ends: nothing is counted below zero.
-    events.sort_unstable_by_key(|&(time, starts, _)| (time, !starts));
-    let mut used = UsedBytes::new(&borders);
+    let members = MemberEvents::new(problem, whole, parts);
+    let mut used = UsedBytes::new(&members.borders);
     let mut layers = Layers::default();
-    for events in events.chunk_by(|one, other| one.0 == other.0) {
+    for (time, events) in members.by_time() {
         for (_, starts, slots) in events {
             used.change(slots, *starts);
         }
-        layers.change(events[0].0, used.total() - used.total() % granule);
+        layers.change(time, used.total() - used.total() % granule);
     }
     layers.found
 }

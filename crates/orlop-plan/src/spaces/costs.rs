@@ -2,7 +2,7 @@
 
 use super::{Space, SpaceError};
 use crate::Problem;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 /// The costs of a problem's buffers.
 pub(super) struct Costs<'a> {
@@ -90,31 +90,36 @@ impl<'a> Costs<'a> {
         bound
     }
 
-    /// Returns what it costs at least to have these buffers, whose cheapest space it is, in `capacity` bytes.
-    fn spilled(&self, buffers: &[usize], capacity: u64) -> u64 {
-        let size = |buffer: usize| self.problem.buffers()[buffer].size;
-        let mut events: Vec<(u64, bool, usize)> = Vec::new();
-        for &buffer in buffers.iter().filter(|&&buffer| size(buffer) > 0) {
-            for lifetime in self.problem.lifetimes(buffer) {
-                events.extend([(lifetime.end, false, buffer), (lifetime.start, true, buffer)]);
+    /// Returns the greatest load of these buffers, and those that are live then for the first time.
+    pub(super) fn peak(&self, buffers: &[usize]) -> (u64, Vec<usize>) {
+        let problem = self.problem;
+        let size = |buffer: usize| problem.buffers()[buffer].size;
+        let mut events: Vec<(u64, bool, u64)> = Vec::new();
+        for &buffer in buffers {
+            for lifetime in problem.lifetimes(buffer) {
+                events.extend([(lifetime.end, false, size(buffer)), (lifetime.start, true, size(buffer))]);
             }
         }
         events.sort_unstable();
-        let mut live = BTreeSet::new();
-        let (mut load, mut most) = (0_u64, capacity);
-        let mut at_peak = Vec::new();
-        for (_, starts, buffer) in events {
-            if starts {
-                live.insert(buffer);
-                load += size(buffer);
-            } else {
-                live.remove(&buffer);
-                load -= size(buffer);
+        let (mut load, mut highest, mut time) = (0_u64, 0, 0);
+        for (at, starts, size) in events {
+            load = if starts { load + size } else { load - size };
+            if load > highest {
+                (highest, time) = (load, at);
             }
-            if load > most {
-                most = load;
-                at_peak = live.iter().copied().collect();
-            }
+        }
+        let is_live = |&buffer: &usize| {
+            size(buffer) > 0 && problem.lifetimes(buffer).any(|lifetime| lifetime.contains(&time))
+        };
+        (highest, buffers.iter().copied().filter(is_live).collect())
+    }
+
+    /// Returns what it costs at least to have these buffers, whose cheapest space it is, in `capacity` bytes.
+    fn spilled(&self, buffers: &[usize], capacity: u64) -> u64 {
+        let size = |buffer: usize| self.problem.buffers()[buffer].size;
+        let (most, at_peak) = self.peak(buffers);
+        if most <= capacity {
+            return 0;
         }
         // Those that cost the least for each byte, compared without division.
         let scaled = |one: &(u64, u64), by: u64| u128::from(one.0) * u128::from(by);

@@ -13,7 +13,7 @@ pub(super) fn spill(costs: &Costs<'_>, fits: &mut Fits<'_>) -> Option<Vec<usize>
     // A buffer never goes back to a space that it had to leave, so that this ends.
     let mut is_left = vec![BTreeSet::new(); assignment.len()];
     while let Some((space, mut excess)) = excess(costs, fits, &assignment) {
-        let (_, mut live) = load(costs, &assignment, space);
+        let (_, mut live) = costs.peak(&members(&assignment, space));
         while excess > 0 {
             let (buffer, next) = cheapest_move(costs, &is_left, &live, space)?;
             is_left[buffer].insert(space);
@@ -30,12 +30,12 @@ pub(super) fn spill(costs: &Costs<'_>, fits: &mut Fits<'_>) -> Option<Vec<usize>
 fn excess(costs: &Costs<'_>, fits: &mut Fits<'_>, assignment: &[usize]) -> Option<(usize, u64)> {
     let mut spaces = 0..costs.spaces.len();
     spaces.find_map(|space| {
-        let (load, _) = load(costs, assignment, space);
-        let excess = load.saturating_sub(costs.spaces[space].capacity);
+        let buffers = members(assignment, space);
+        let excess = costs.peak(&buffers).0.saturating_sub(costs.spaces[space].capacity);
         if excess > 0 {
             return Some((space, excess));
         }
-        match fits.check(space, members(assignment, space)) {
+        match fits.check(space, buffers) {
             SpaceFit::Fits => None,
             SpaceFit::Infeasible { missing } | SpaceFit::Unproven { missing } => Some((space, missing)),
         }
@@ -76,36 +76,12 @@ fn bring_back(costs: &Costs<'_>, fits: &mut Fits<'_>, assignment: &mut [usize]) 
                 break;
             }
             assignment[buffer] = space;
-            let has_room = load(costs, assignment, space).0 <= costs.spaces[space].capacity;
-            if has_room && fits.check(space, members(assignment, space)) == SpaceFit::Fits {
+            let buffers = members(assignment, space);
+            let has_room = costs.peak(&buffers).0 <= costs.spaces[space].capacity;
+            if has_room && fits.check(space, buffers) == SpaceFit::Fits {
                 break;
             }
             assignment[buffer] = before;
         }
     }
-}
-
-/// Returns the greatest load of a space, and the buffers that are live then.
-fn load(costs: &Costs<'_>, assignment: &[usize], space: usize) -> (u64, Vec<usize>) {
-    let problem = costs.problem;
-    let mut events: Vec<(u64, bool, usize)> = Vec::new();
-    for buffer in members(assignment, space) {
-        if problem.buffers()[buffer].size > 0 {
-            for lifetime in problem.lifetimes(buffer) {
-                events.extend([(lifetime.end, false, buffer), (lifetime.start, true, buffer)]);
-            }
-        }
-    }
-    events.sort_unstable();
-    let (mut load, mut highest, mut time) = (0_u64, 0, 0);
-    for &(at, starts, buffer) in &events {
-        let size = problem.buffers()[buffer].size;
-        load = if starts { load + size } else { load - size };
-        if load > highest {
-            (highest, time) = (load, at);
-        }
-    }
-    let is_live = |buffer: &usize| problem.lifetimes(*buffer).any(|lifetime| lifetime.contains(&time));
-    let live = members(assignment, space).into_iter().filter(|buffer| problem.buffers()[*buffer].size > 0);
-    (highest, live.filter(is_live).collect())
 }
