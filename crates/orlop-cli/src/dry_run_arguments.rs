@@ -94,8 +94,8 @@ pub(crate) struct DryRunArguments {
     #[arg(long, value_name = "FILE")]
     pub(crate) convolutions: Option<PathBuf>,
 
-    /// What is assumed of values that are not computed, like mask=0.5: the part of a mask's elements that is
-    /// true, of which x[mask] has the size [default: mask=0]
+    /// The value assumed for what is not computed, like mask=0.5: half of a mask's elements are true, and
+    /// x[mask] has half of the size of x [default: mask=0]
     #[arg(long, value_name = "NAME=VALUE", value_parser = mask_assumption)]
     pub(crate) assume: Option<Fraction>,
 
@@ -112,7 +112,7 @@ pub(crate) struct DryRunArguments {
     #[arg(long, value_name = "NAME=N..N", value_parser = Search::parse)]
     pub(crate) find: Option<Search>,
 
-    /// The JSON of an earlier dry run (--json), with whose peak that of this one is compared
+    /// The JSON of an earlier dry run (--json): the peaks of both runs are compared
     #[arg(long, value_name = "FILE", conflicts_with_all = ["sweep", "find"])]
     pub(crate) baseline: Option<PathBuf>,
 

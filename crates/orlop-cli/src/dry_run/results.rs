@@ -53,7 +53,7 @@ pub(super) struct DryRunResult {
     late: bool,
 }
 
-/// An earlier dry run, of which the JSON was kept.
+/// An earlier dry run, read from its JSON.
 #[derive(Debug, Serialize)]
 pub(super) struct Baseline {
     file: PathBuf,

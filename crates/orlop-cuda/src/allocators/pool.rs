@@ -19,7 +19,7 @@ pub struct MemoryPool {
     pub(super) account: PoolAccount,
 }
 
-/// Which of the allocators of a pool counts the memory that is in no block of theirs.
+/// Selects the allocator that counts the pool's memory outside of all blocks, so that it counts once.
 #[derive(Debug, Default)]
 pub(super) struct PoolAccount {
     /// Bytes in blocks of all of them.

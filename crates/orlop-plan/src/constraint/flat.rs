@@ -114,7 +114,7 @@ impl<'a> FlatProblem<'a> {
         let granule = granule(problem);
         for (whole, parts) in groups {
             if parts.len() > MAX_PIECES {
-                // Of so many, only the number of bytes counts.
+                // With this many parts, only the number of used bytes is kept, not where they are.
                 for (Range { start, end }, size) in used_layers(problem, whole, &parts, rounding) {
                     buffers.push(Buffer::unaligned(start..end, size).aligned(granule));
                     fixed.push(UNPLACED);
