@@ -8,13 +8,11 @@ loaded, so that no context manager can make a dry run of a block of the running 
 from __future__ import annotations
 
 import json
-import multiprocessing
 import os
 import pickle
 import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from multiprocessing import spawn
 from pathlib import Path
 from typing import Any
 
@@ -100,6 +98,10 @@ def write_call(path: Path, function: Callable[..., object], arguments: tuple[Any
 
 def preparation_data() -> dict[str, Any]:
     """Returns how this process finds modules. The program chooses the start method of its processes itself."""
+    # Here: most programs that load this package make no dry run of a function.
+    import multiprocessing
+    from multiprocessing import spawn
+
     is_chosen = multiprocessing.get_start_method(allow_none=True) is not None
     process = spawn.get_preparation_data("dry run")
     if not is_chosen:
