@@ -132,7 +132,7 @@ impl BlockStore for MemoryStore {
 }
 
 impl Oracle {
-    /// Returns copies between this oracle's memory and a tier.
+    /// Returns copies between this oracle's memory and a tier. They must not outlive the oracle.
     pub(crate) fn transfer(&self, faults: Faults) -> Box<dyn PageTransfer> {
         Box::new(OracleTransfer { devices: self.devices.clone(), faults })
     }
