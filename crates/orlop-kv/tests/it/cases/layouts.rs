@@ -3,7 +3,9 @@
 use super::tiers::{attach, stats, store};
 use super::{builder, full, oracle, tokens, window};
 use crate::oracle::{ENTRY, MemoryStore, Oracle};
-use orlop_kv::{AdmissionRequest, CheckpointPolicy, KvGeometry, KvPool, LayerGroup};
+use orlop_kv::{
+    AdmissionRequest, CheckpointPolicy, KvError, KvGeometry, KvLayer, KvPool, LayerGroup, MissCause,
+};
 use std::collections::HashSet;
 
 /// vllm#41262, #41657, kvcached#446, vllm-gaudi#1323: pages of the same bytes hold 16 tokens of one group and
@@ -207,4 +209,80 @@ fn shared_pages_are_reclaimable_once() {
     let at = oracle.admit(&[tokens(1, 64), tokens(2, 33)].concat(), 1).unwrap();
     assert_eq!(oracle.running[at].hit, 96);
     assert_eq!(oracle.pool.reclaimable_now(), 20 - 6);
+}
+
+/// vllm#51031, vllm-gaudi#1323: a kernel with smaller blocks than pages finds every token where the slot
+/// mapping has it.
+#[test]
+fn kernel_blocks_divide_pages() {
+    let groups = vec![
+        LayerGroup::full("full", 2, ENTRY).with_arena("v", ENTRY).with_block_tokens(64),
+        window(40, 32),
+        LayerGroup::compressed("compressed", 1, 2 * ENTRY, 4).with_block_tokens(64),
+        LayerGroup::full("sharded", 1, ENTRY).with_shards(1, 2).with_block_tokens(32),
+    ];
+    let mut pool = builder(groups.clone(), 60).build_detached().unwrap();
+    let prompt = tokens(1, 150);
+    let handle = &pool.admit(&AdmissionRequest::new(Oracle::fields(), &prompt, 1)).unwrap().sequence;
+    pool.append(handle, 150).unwrap();
+    let step = pool.close_step();
+    pool.settle(step).unwrap();
+    for (group, spec) in groups.iter().enumerate() {
+        for (layer, arena) in (0..spec.layers).flat_map(|layer| [(layer, 0), (layer, spec.arenas.len() - 1)])
+        {
+            for kernel in [4, 16, 32] {
+                let blocks = pool.kernel_blocks(KvLayer { group, layer }, arena, kernel).unwrap();
+                let mut row = [7; 40];
+                let entries = pool.write_kernel_table(handle, group, &blocks, u32::MAX, &mut row).unwrap();
+                let shards = spec.context_shards;
+                assert_eq!(entries, 150_u32.div_ceil(kernel * shards) as usize);
+                assert!(row[entries..].iter().all(|&id| id == u32::MAX));
+                let view = pool.geometry().arena(group, layer, arena).unwrap();
+                let ratio = if group == 2 { 4 } else { 1 };
+                let entry = spec.arenas[arena].bytes;
+                let first = if group == 1 { 96 } else { 0 };
+                for position in first..150 {
+                    let mut slot = [0];
+                    let range = position..position + 1;
+                    pool.write_slot_mapping(handle, group, view.part, range, &mut slot).unwrap();
+                    let of_page = u64::from(spec.block_tokens / ratio);
+                    let by_slot = view.base + slot[0] / of_page * view.stride + slot[0] % of_page * entry;
+                    let id = row[(position / (kernel * shards)) as usize];
+                    assert!(id < blocks.ids);
+                    let inside = u64::from(position % (kernel * shards) / shards / ratio);
+                    assert_eq!(blocks.base + u64::from(id) * blocks.bytes + inside * entry, by_slot);
+                }
+                if group == 1 {
+                    assert_eq!(row[0], u32::MAX, "its window has moved on");
+                }
+                let short = pool.write_kernel_table(handle, group, &blocks, 0, &mut row[..entries - 1]);
+                assert!(matches!(short, Err(KvError::BufferTooSmall { .. })));
+            }
+            for wrong in [0, 24, 128] {
+                let refused = pool.kernel_blocks(KvLayer { group, layer }, arena, wrong);
+                assert!(matches!(refused, Err(KvError::KernelBlockSize { .. })), "{refused:?}");
+            }
+        }
+    }
+    // Bytes that do not divide the distance of pages lie on no grid.
+    let odd = LayerGroup::full("odd", 1, 8).with_arena("scales", 3);
+    let pool = builder(vec![odd], 2).build_detached().unwrap();
+    assert!(pool.kernel_blocks(KvLayer { group: 0, layer: 0 }, 0, 16).is_err());
+    assert!(matches!(
+        pool.kernel_blocks(KvLayer { group: 0, layer: 0 }, 2, 16),
+        Err(KvError::NoSuchPart { .. })
+    ));
+}
+
+/// States that cannot be saved: no prefix is reused, unless it may be without them.
+#[test]
+fn states_that_cannot_be_saved_prevent_reuse() {
+    let state = || LayerGroup::state("state", 1, 16 * ENTRY).without_checkpoints();
+    for (group, hit) in [(state(), 0), (state().with_optional(), 48)] {
+        let mut oracle = oracle(vec![full(16), group], 20);
+        oracle.serve(&tokens(1, 49));
+        assert_eq!(oracle.serve(&tokens(1, 49)), hit);
+        let missed = oracle.books().missed_tokens(MissCause::NoReuse);
+        assert_eq!(missed, if hit == 0 { 98 } else { 0 });
+    }
 }
