@@ -263,7 +263,7 @@ pub(crate) fn leak_unfinished(raw: RawBlock) {
 }
 
 #[cfg(all(test, not(loom)))]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use crate::backing::{Null, System};
     use crate::caching::Caching;
@@ -274,7 +274,7 @@ mod tests {
 
     /// Operations that take effect at once, on a device that cannot be waited for.
     #[derive(Debug)]
-    struct LostOps;
+    pub(in crate::block) struct LostOps;
 
     // SAFETY: nothing runs in a stream.
     unsafe impl DeviceOps for LostOps {
