@@ -108,8 +108,8 @@ impl Block {
     }
 
     /// Submits copies of ranges of a device's `source` to this block, which may not be done when this
-    /// returns. Returns `true` if the source's allocator keeps it until then; otherwise the caller has to wait
-    /// for the stream, as it has to before anything accesses this block.
+    /// returns. Returns `true` if the source's allocator keeps it until then; otherwise the caller has to
+    /// wait for the stream, as it has to before anything accesses this block.
     pub(super) fn submit_ranges(
         &mut self,
         ops: &dyn DeviceOps,
