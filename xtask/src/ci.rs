@@ -14,8 +14,8 @@ use crate::{checks, fuzz, golden, loom, mutate, powerset, san, setup, tidy, whee
 const TESTDATA: &str = "testdata";
 
 /// Runs every step and prints the summary. The steps go in two lanes at once, by the target folder that they
-/// build in: Cargo lets one build at a time into a folder, and each lane alone leaves processors idle while it
-/// links and while single tests run.
+/// build in: Cargo lets one build at a time into a folder, and each lane alone leaves processors idle
+/// while it links and while single tests run.
 pub(crate) fn run(shell: &Shell, report: &mut Report, install: bool) {
     let shell = &shell.quiet();
     if install {
