@@ -5,8 +5,8 @@ use orlop::memory::Block;
 use std::mem::MaybeUninit;
 use std::ops::Range;
 
-/// The largest alignment of an element in burn: it copies memory with the same alignment, and makes none with a
-/// larger one.
+/// The largest alignment of an element in burn: it copies memory with the same alignment, and makes none with
+/// a larger one.
 const MAX_ALIGN: usize = align_of::<u128>();
 
 /// A block of host memory that burn reads and writes. It returns to its allocator when this is dropped.

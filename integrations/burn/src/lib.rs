@@ -2,8 +2,8 @@
 //!
 //! burn keeps the elements of host tensors in [`Bytes`], behind an
 //! [`AllocationController`](burn_std::AllocationController). So its tensors can have memory that burn knows
-//! nothing of: weights in a mapped file ([`share`]), blocks that an allocator of orlop counts against a budget
-//! or pins ([`into_bytes`]).
+//! nothing of: weights in a mapped file ([`share`]), blocks that an allocator of orlop counts against a
+//! budget or pins ([`into_bytes`]).
 //!
 //! ```
 //! use orlop::prelude::*;
