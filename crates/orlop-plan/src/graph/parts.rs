@@ -9,12 +9,13 @@
 //!   the part is read. A part may have parts, whose ends are then no later either.
 //! * Nothing reads the whole of a split after it, and that is not a part.
 //!
-//! The whole keeps its bytes from the first part to the last, so parts can make a plan larger: those of a
-//! node are in place if the load of the time concerned has no higher peak with them.
+//! The whole keeps its bytes from the first part to the last, so parts can make a plan larger. They are in place
+//! if the load of the time concerned has no higher peak with them; operands that wait for long are copied.
 
 use super::lifetimes::Memory;
 use super::{Graph, NodeId, ValueId};
 use crate::buffer::alignment_bytes;
+use std::cmp::Reverse;
 use std::collections::HashSet;
 use std::ops::Range;
 
@@ -99,9 +100,7 @@ impl<'a> Parts<'a> {
         for &node in order {
             let possible = self.possible(node);
             for parts in possible.chunk_by(|one, other| one.whole == other.whole) {
-                if self.take(parts) {
-                    placed.extend_from_slice(parts);
-                }
+                placed.extend(self.take_some(parts.to_vec()));
             }
         }
         placed
@@ -142,9 +141,21 @@ impl<'a> Parts<'a> {
         is_right.then_some(PlacedPart { part: inner, whole: outer, offset, is_of_split })
     }
 
+    /// Places parts of one buffer: all of them, or of a concatenation those that are written last.
+    fn take_some(&mut self, mut parts: Vec<PlacedPart>) -> Vec<PlacedPart> {
+        parts.sort_by_key(|part| Reverse(self.kept[part.part].start));
+        while !self.take(&parts) {
+            let waits_longest = parts.pop();
+            if waits_longest.is_none_or(|part| part.is_of_split) {
+                return Vec::new();
+            }
+        }
+        parts
+    }
+
     /// Places parts of one buffer, unless the load has a higher peak with them in the time concerned.
     fn take(&mut self, parts: &[PlacedPart]) -> bool {
-        let Some(&PlacedPart { whole, is_of_split, .. }) = parts.first() else { return false };
+        let Some(&PlacedPart { whole, is_of_split, .. }) = parts.first() else { return true };
         let root = self.root(whole);
         let hull =
             |one: Range<usize>, other: &Range<usize>| one.start.min(other.start)..one.end.max(other.end);
