@@ -44,7 +44,7 @@ pub(crate) fn run(arguments: &KvArguments) -> Result<(), Failures> {
 }
 
 fn text(arguments: &KvArguments, report: &KvReport) -> String {
-    let mut out = report.verdict().join("\n");
+    let mut out = table::wrapped(&report.verdict().join("\n"));
     // Writing to a string cannot fail.
     let _ = write_load(&mut out, arguments, report);
     if !report.rows.is_empty() {
@@ -56,7 +56,7 @@ fn text(arguments: &KvArguments, report: &KvReport) -> String {
 fn write_load(out: &mut String, arguments: &KvArguments, report: &KvReport) -> std::fmt::Result {
     let Occupancy { peak_held, peak_needed, peak_tokens, max_delay_ms, .. } = report.occupancy;
     let trace = arguments.trace.display();
-    writeln!(out, "\n\n{trace}, {}", report.model)?;
+    writeln!(out, "\n{trace}, {}", report.model)?;
     let (input, output) = (count(report.prompt_tokens), count(report.output_tokens));
     let requests = table::counted(report.requests, "request");
     writeln!(out, "  {requests}: {input} tokens in, {output} out")?;

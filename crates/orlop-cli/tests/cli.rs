@@ -24,6 +24,8 @@ mod plan_models;
 mod schemas;
 #[path = "cli/sources.rs"]
 mod sources;
+#[path = "cli/verdicts.rs"]
+mod verdicts;
 #[path = "cli/what_if.rs"]
 mod what_if;
 

@@ -237,8 +237,9 @@ impl<B: DeviceBacking> Engine<B> {
     /// Takes a chunk without pages out of the index by address.
     pub(crate) fn take_unmapped(&mut self, index: Index) {
         let Chunk { pool, stream, address, .. } = self.chunks[index];
-        let removed = self.pools[pool as usize].stream_mut(stream).unmapped.remove(at(address, index));
-        debug_assert!(removed, "a chunk without pages that is not in its index");
+        let pool = &mut self.pools[pool as usize];
+        let removed = pool.stream_mut(stream).unmapped.remove(at(address, index));
+        debug_assert!(removed || pool.has_forgotten, "a chunk without pages that is not in its index");
     }
 
     pub(crate) fn count_mapped(&mut self, pool: u16, bytes: usize) {
