@@ -7,8 +7,8 @@
 //! Source: `AllocatorConfig.cpp` and `CUDAAllocatorConfig.cpp` of PyTorch; the golden files say what they
 //! lead to.
 
-use super::TieRule;
 use super::values::{self, boolean, divisions, mebibytes, pairs, share};
+use super::{AddressReserve, TieRule};
 use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -51,6 +51,9 @@ pub struct TorchConf {
     pub roundup_power2_divisions: [usize; ROUNDING_INTERVALS],
     /// Segments grow in place (`expandable_segments`).
     pub expandable_segments: bool,
+    /// The addresses of an expandable segment (`expandable_segments_reserve`). `None`: nine eighths of the
+    /// device's memory. Those of a class of streams (`expandable_segments_reserve_by_class`) are not kept.
+    pub address_reserve: Option<AddressReserve>,
     /// The limit of reserved bytes, as a share of the device's memory (`per_process_memory_fraction`).
     pub memory_fraction: Option<f64>,
     /// Which of several free blocks of one size is taken. No setting: the versions of PyTorch differ.
@@ -66,6 +69,7 @@ impl Default for TorchConf {
             garbage_collection_threshold: 0.0,
             roundup_power2_divisions: [0; ROUNDING_INTERVALS],
             expandable_segments: false,
+            address_reserve: None,
             memory_fraction: None,
             ties: TieRule::default(),
         }
@@ -190,11 +194,11 @@ impl TorchConf {
             }
             "expandable_segments" => self.expandable_segments = boolean(key, value)?,
             "roundup_power2_divisions" => self.roundup_power2_divisions = divisions(value)?,
-            // How large ranges of addresses are. Here they have room for the device's memory.
             "expandable_segments_reserve" => {
                 if value.starts_with('[') {
                     return Err(values::refused(key, value, "a share such as 0.5, or a size such as 40G"));
                 }
+                self.address_reserve = AddressReserve::parse(value);
             }
             "expandable_segments_reserve_by_class" => {
                 values::list(value).ok_or_else(|| values::refused(key, value, "a list in brackets"))?;
@@ -235,6 +239,9 @@ impl fmt::Display for TorchConf {
         };
         if self.expandable_segments {
             put(f, "expandable_segments", &"True")?;
+        }
+        if let Some(reserve) = self.address_reserve {
+            put(f, "expandable_segments_reserve", &reserve)?;
         }
         if let Some(bytes) = self.max_split_size {
             put(f, "max_split_size_mb", &(bytes / MIB))?;

@@ -157,6 +157,10 @@ impl<B: DeviceBacking> Engine<B> {
     fn range_bytes(&self, request: &PoolRequest) -> Option<usize> {
         let memory = usize::try_from(self.backing.memory()).ok()?;
         let all = memory.checked_add(memory / 8)?;
+        if let Some(reserve) = self.policy.address_reserve {
+            let bytes = reserve.bytes(self.backing.memory());
+            return Some(usize::try_from(bytes).map_or(all, |bytes| bytes.min(all)));
+        }
         if !self.policy.extensions.grow_ranges {
             return Some(all);
         }
