@@ -56,6 +56,9 @@ pub struct TorchConf {
     pub address_reserve: Option<AddressReserve>,
     /// The limit of reserved bytes, as a share of the device's memory (`per_process_memory_fraction`).
     pub memory_fraction: Option<f64>,
+    /// A request that would take reserved bytes beyond the device's memory, and not beyond the limit, fails
+    /// before anything is released for it (`throw_on_cudamalloc_oom`).
+    pub throw_on_oom: bool,
     /// Which of several free blocks of one size is taken. No setting: the versions of PyTorch differ.
     pub ties: TieRule,
 }
@@ -71,6 +74,7 @@ impl Default for TorchConf {
             expandable_segments: false,
             address_reserve: None,
             memory_fraction: None,
+            throw_on_oom: false,
             ties: TieRule::default(),
         }
     }
@@ -110,9 +114,8 @@ pub enum ConfError {
     },
 }
 
-/// Switches that do not change the addresses of blocks here. `throw_on_cudamalloc_oom` decides what a
-/// request does that fails.
-const SWITCHES: [&str; 8] = [
+/// Switches that do not change the addresses of blocks here.
+const SWITCHES: [&str; 7] = [
     "graph_capture_record_stream_reuse",
     "pinned_free_catch_all",
     "pinned_use_background_threads",
@@ -120,7 +123,6 @@ const SWITCHES: [&str; 8] = [
     "pinned_use_hip_host_register",
     "release_lock_on_cudamalloc",
     "release_lock_on_hipmalloc",
-    "throw_on_cudamalloc_oom",
 ];
 
 /// Numbers that do not change the addresses of blocks.
@@ -193,6 +195,7 @@ impl TorchConf {
                 self.memory_fraction = Some(share(key, value, "a share from 0 to 1", fits)?);
             }
             "expandable_segments" => self.expandable_segments = boolean(key, value)?,
+            "throw_on_cudamalloc_oom" => self.throw_on_oom = boolean(key, value)?,
             "roundup_power2_divisions" => self.roundup_power2_divisions = divisions(value)?,
             "expandable_segments_reserve" => {
                 if value.starts_with('[') {
@@ -260,6 +263,9 @@ impl fmt::Display for TorchConf {
         }
         if let Some(fraction) = self.memory_fraction {
             put(f, "per_process_memory_fraction", &fraction)?;
+        }
+        if self.throw_on_oom {
+            put(f, "throw_on_cudamalloc_oom", &"True")?;
         }
         Ok(())
     }

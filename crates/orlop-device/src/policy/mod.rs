@@ -40,6 +40,10 @@ pub struct Policy {
     pub collect_from: f64,
     /// The limit of reserved bytes, as a share of the device's memory.
     pub fraction: Option<f64>,
+    /// A request that would take reserved bytes beyond the device's memory, and not beyond the limit, fails
+    /// before anything is released for it, and is not counted as out of memory (PyTorch:
+    /// `throw_on_cudamalloc_oom`).
+    pub fails_early: bool,
     /// The index of free chunks in the small pools.
     pub small_index: IndexKind,
     /// Which of several free chunks of one size an ordered index returns.
@@ -145,6 +149,7 @@ impl Policy {
             max_non_split_rounding: conf.max_non_split_rounding,
             collect_from: conf.garbage_collection_threshold,
             fraction: conf.memory_fraction,
+            fails_early: conf.throw_on_oom,
             small_index: IndexKind::Ordered,
             ties: conf.ties,
             extensions: Extensions::default(),
