@@ -107,9 +107,9 @@ impl Block {
         finish(ops, stream, submitted, unkept)
     }
 
-    /// Submits copies of ranges of a device's `source` to this block, which may not be done when this returns.
-    /// Returns `true` if the source's allocator keeps it until then; otherwise the caller has to wait for the
-    /// stream, as it has to before anything accesses this block.
+    /// Submits copies of ranges of a device's `source` to this block, which may not be done when this
+    /// returns. Returns `true` if the source's allocator keeps it until then; otherwise the caller has to
+    /// wait for the stream, as it has to before anything accesses this block.
     pub(super) fn submit_ranges(
         &mut self,
         ops: &dyn DeviceOps,
@@ -263,7 +263,7 @@ pub(crate) fn leak_unfinished(raw: RawBlock) {
 }
 
 #[cfg(all(test, not(loom)))]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use crate::backing::{Null, System};
     use crate::caching::Caching;
@@ -274,7 +274,7 @@ mod tests {
 
     /// Operations that take effect at once, on a device that cannot be waited for.
     #[derive(Debug)]
-    struct LostOps;
+    pub(in crate::block) struct LostOps;
 
     // SAFETY: nothing runs in a stream.
     unsafe impl DeviceOps for LostOps {

@@ -240,8 +240,8 @@ impl KvPool {
         (blocks, pages)
     }
 
-    /// Declares that a transfer is complete: loaded tokens have settled, and can be hit. The copies of a store
-    /// by layers are waited for.
+    /// Declares that a transfer is complete: loaded tokens have settled, and can be hit. The copies of a
+    /// store by layers are waited for.
     ///
     /// # Errors
     /// If the ticket is not open: it was completed, or its lease has ended. That is counted, and nothing else

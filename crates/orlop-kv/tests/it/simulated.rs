@@ -1,6 +1,6 @@
-//! A GPU of the simulated CUDA driver as a device of the suite and of the oracle. Steps run on one stream, the
-//! clearing of fresh pages and transfers on others, which nothing orders but the settling of steps: the driver
-//! checks every access for races.
+//! A GPU of the simulated CUDA driver as a device of the suite and of the oracle. Steps run on one stream,
+//! the clearing of fresh pages and transfers on others, which nothing orders but the settling of steps: the
+//! driver checks every access for races.
 
 use orlop_alloc::{Block, Request};
 use orlop_context::Context;

@@ -151,7 +151,7 @@ fn a_row_that_is_used_again_has_no_stale_pages() {
     }
 }
 
-/// vllm#50696: what a load fills is not among the pages to clear, whoever had them before in the same step.
+/// vllm#50696: what a load fills is not among the pages to clear, whatever had them before in the same step.
 #[test]
 fn pages_of_a_load_are_not_cleared() {
     for blocks in 1..=6 {

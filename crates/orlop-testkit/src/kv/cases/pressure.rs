@@ -104,7 +104,7 @@ fn queue_drains<M: KvManager>(serving: &mut Serving<M>) -> Result<(), KvRefusal>
             let rest = u32::try_from(running.tokens.len()).unwrap_or(0) - running.scheduled;
             if rest > 0 {
                 assert_eq!(serving.append(at, rest), Ok(()), "it was admitted");
-            } else if running.tokens.len() % 8 != 0 {
+            } else if !running.tokens.len().is_multiple_of(8) {
                 assert_eq!(serving.append(at, 1), Ok(()), "it was admitted");
             } else {
                 serving.finish(at);
