@@ -48,14 +48,30 @@ impl Doubts {
             let sentence = format!("{count} values that decide sizes were read as zero, at {lines}");
             doubts.add(Confidence::Low, sentence);
         }
+        if let Some((count, lines)) = counted(answers, "distinct_values_assumed") {
+            let values = settings.assumptions.distinct_values;
+            let sentence =
+                format!("{count} tensors were assumed to have {values} distinct values, at {lines}");
+            doubts.add(Confidence::Low, sentence + "; --assume unique=N sets that");
+        }
+        if let Some((count, lines)) = counted(answers, "maxima_assumed") {
+            let maximum = settings.assumptions.maximum;
+            let sentence = format!("{count} maxima of integers were assumed to be {maximum}, at {lines}");
+            doubts.add(Confidence::Low, sentence + "; --assume max=N sets that");
+        }
         if let Some((count, lines)) = counted(answers, "masks_assumed") {
-            let part = settings.true_elements;
+            let part = settings.assumptions.true_elements;
             let sentence =
                 format!("{count} masks were assumed to be true in {part} of their elements, at {lines}");
             doubts.add(Confidence::Low, sentence + "; --assume mask=PART sets that");
         }
         if let Some((count, functions)) = counted(answers, "refused_functions") {
             doubts.add(Confidence::Low, format!("{count} calls were refused: {functions}"));
+        }
+        let solvers = sum_of(answers, "solver_workspaces_estimated");
+        if solvers > 0 {
+            let sentence = format!("{solvers} workspaces of cuSOLVER and cuSPARSE follow a model");
+            doubts.add(Confidence::Medium, sentence);
         }
         let transforms = sum_of(answers, "transforms_without_workspace");
         if transforms > 0 {

@@ -2,7 +2,7 @@
 
 use super::process::Process;
 use super::{is_dry, run_dry, settings};
-use orlop_dryrun::settings::{Fraction, OUTPUT};
+use orlop_dryrun::settings::OUTPUT;
 use std::fs;
 use std::path::Path;
 
@@ -31,7 +31,7 @@ fn counted(process: &Process, mask: usize, elements: u64, after: &[usize]) -> u6
 fn a_mask_has_the_elements_that_were_copied_or_are_assumed() {
     if !is_dry() {
         let mut assumed = settings();
-        assumed.true_elements = Fraction::parse("0.25").expect("a part");
+        assumed.assumptions = assumed.assumptions.with("mask=0.25").expect("an assumption");
         let folder = run_dry("masks::a_mask_has_the_elements_that_were_copied_or_are_assumed", &assumed);
         let report = fs::read_to_string(folder.path().join("answers.json")).expect("the report");
         for answer in [
