@@ -17,6 +17,8 @@ pub(crate) struct Counters {
     pub(crate) guesses: BTreeMap<(Guess, String), u64>,
     /// Masks whose true elements were counted in what was copied to the device.
     pub(crate) masks_counted: u64,
+    /// The peak of the memory of NCCL's communicators on a device, in bytes.
+    pub(crate) nccl_bytes: u64,
     /// Workspaces of cuSOLVER and cuSPARSE, which follow a model.
     pub(crate) solver_workspaces: u64,
     /// Plans of Fourier transforms, which have no workspaces.
@@ -50,6 +52,7 @@ impl Counters {
             format!("\"distinct_values_assumed\": {distinct}"),
             format!("\"maxima_assumed\": {maxima}"),
             format!("\"masks_counted\": {counted}"),
+            format!("\"nccl_bytes\": {}", self.nccl_bytes),
             format!("\"solver_workspaces_estimated\": {}", self.solver_workspaces),
             format!("\"transforms_without_workspace\": {}", self.transforms),
             format!("\"refused_functions\": {refused}"),

@@ -22,6 +22,17 @@ fn other_ranks_have_what_this_one_has() {
     }
     let process = Process::new();
     assert_eq!(communicator(&process, 2, 2), Err(4));
+    let free = || process.memory().0;
+    let before = free();
+    let (pair, single) = (communicator(&process, 2, 1).expect("it fits"), communicator(&process, 1, 0));
+    assert_eq!(before - free(), 544 << 20);
+    // 2 GiB of memory, of which the driver has a part, do not have room for another.
+    let group = communicator(&process, 8, 0).expect("it fits");
+    assert_eq!((before - free(), communicator(&process, 8, 0)), ((544 + 688) << 20, Err(1)));
+    for created in [pair, single.expect("it fits"), group] {
+        assert_eq!(process.call1("ncclCommDestroy", created), 0);
+    }
+    assert_eq!(before, free());
     let (from, kept) = (process.allocate(4096).expect("it fits"), [1, 2, 3, 4]);
     let (to, mut read) = (from + 512, [9; 4]);
     for ranks in [1, 8] {
@@ -91,7 +102,7 @@ fn only_buffers_that_a_collective_writes_are_forgotten() {
 #[test]
 fn communicators_are_split_and_made_for_all_devices() {
     if !is_dry() {
-        let mut several = settings();
+        let mut several = settings().memory(16 << 30);
         several.devices = 3;
         run_dry("libraries::communicators_are_split_and_made_for_all_devices", &several);
         return;
