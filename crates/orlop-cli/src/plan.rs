@@ -327,14 +327,17 @@ fn milliseconds(time: Duration) -> f64 {
 
 fn text(answer: &Answer) -> String {
     let (entry, other) = (&answer.entry, answer.other.as_ref());
-    let mut rows = table::new([""], ["peak", "bound", "verdict", "time", "of the plan"]);
-    table::fit(&mut rows, 0, Some(table::WIDTH));
     let best = entry.plan.peak;
     // Another order of a graph's nodes can need less.
-    let order = if entry.source == "onnx" { " for this order" } else { "" };
+    let (title, order) = match entry.source {
+        "onnx" => ("verdict for\nthis order", " for this order"),
+        _ => ("verdict", ""),
+    };
+    let mut rows = table::new([""], ["peak", "bound", title, "time", "of the plan"]);
+    table::fit(&mut rows, 0, Some(table::WIDTH));
     let mut add = |name: &str, planned: &Planned| {
         let (plan, time) = (&planned.plan, nanoseconds(planned.time));
-        let verdict = format!("{}{order}", plan.verdict());
+        let verdict = plan.verdict().to_string();
         let numbers = [bytes(plan.height()), bytes(plan.lower_bound()), verdict, time];
         rows.add_row(table::row([name], numbers.into_iter().chain([times(plan.height(), best)])));
     };

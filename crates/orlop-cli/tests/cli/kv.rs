@@ -1,6 +1,6 @@
 //! `orlop kv`.
 
-use super::{Folder, complaint, orlop, stdout, testdata};
+use super::{Folder, complaint, orlop, stdout, testdata, unwrapped};
 use serde_json::Value;
 use std::io::Write;
 use std::process::{Command, Stdio};
@@ -25,14 +25,17 @@ fn reused(report: &Value, row: &str) -> f64 {
 #[test]
 fn the_verdict_comes_first_and_tables_fit_the_terminal() {
     let file = trace("mooncake_conversation.jsonl.gz");
-    let text = stdout(&orlop(&["kv", &file, "--model", "jamba-v0.1", "--pool", "1GiB"]));
-    let lines: Vec<&str> = text.lines().collect();
-    assert!(lines[0].starts_with("1.00 GiB hold ") && lines[0].ends_with("never fit."), "{text}");
-    assert!(lines[1].contains(" of the prompt tokens are reused, of "), "{text}");
-    assert!(lines[2].starts_with("In 4.00 GiB, ") && lines[2].ends_with('.'), "{text}");
-    assert!(lines[3].is_empty() && lines[4].ends_with(", jamba-v0.1"), "{text}");
+    let output = orlop(&["kv", &file, "--model", "jamba-v0.1", "--pool", "1GiB"]);
+    let (text, whole) = (stdout(&output), unwrapped(&output));
+    let verdict: Vec<&str> = whole.lines().take_while(|line| !line.is_empty()).collect();
+    assert_eq!(verdict.len(), 3, "{text}");
+    assert!(verdict[0].starts_with("1.00 GiB hold ") && verdict[0].ends_with("never fit."), "{text}");
+    assert!(verdict[1].contains(" of the prompt tokens are reused, of "), "{text}");
+    assert!(verdict[2].starts_with("In 4.00 GiB, ") && verdict[2].ends_with('.'), "{text}");
+    assert!(text.contains("\n\n") && text.contains(", jamba-v0.1\n"), "{text}");
     assert!(text.contains("unified pages") && !text.contains("all layers full"), "{text}");
-    let tables = lines[5..].iter().filter(|line| !line.is_empty());
+    // The path of the trace is not wrapped.
+    let tables = text.lines().filter(|line| !line.contains(&file));
     let widest = tables.map(|line| line.chars().count()).max().unwrap_or(0);
     assert!(widest <= 80, "{widest} columns:\n{text}");
     let line = r#"{"timestamp": 0, "input_length": 600, "output_length": 2, "hash_ids": [1, 2]}"#;

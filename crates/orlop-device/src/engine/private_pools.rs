@@ -41,8 +41,7 @@ impl StreamFilter {
 #[derive(Debug, Default)]
 pub(crate) struct PrivatePools {
     pools: Vec<PrivatePool>,
-    /// Routes to private pools: the index of the pool, and the streams whose requests go there.
-    routes: Vec<(usize, StreamFilter)>,
+    routes: Vec<Route>,
     /// Those that lend their free memory to other requests before these fail.
     pub(crate) lending: PoolTable,
     /// Those without users.
@@ -50,6 +49,15 @@ pub(crate) struct PrivatePools {
     /// The indexes of those that were dropped, the last one at the end. A new pool takes the place of the one
     /// that was dropped last, as PyTorch's does on the C++ heap.
     dropped: Vec<usize>,
+}
+
+/// The streams whose requests go to a private pool. By PyTorch's rules it can be dropped before the route ends.
+#[derive(Debug)]
+struct Route {
+    id: PoolId,
+    /// The index of the pool.
+    place: usize,
+    streams: StreamFilter,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -69,8 +77,11 @@ impl PrivatePools {
     /// counts. `None` if the common ones serve it.
     #[inline]
     pub(crate) fn route(&self, stream: StreamId) -> Option<(u16, u16)> {
-        let (place, _) = self.routes.iter().rev().find(|(_, streams)| streams.matches(stream))?;
-        self.pools.get(*place).map(|pool| (pool.small, pool.large))
+        let mut matching = self.routes.iter().rev().filter(|route| route.streams.matches(stream));
+        matching.find_map(|route| {
+            let pool = self.pools.get(route.place).filter(|pool| pool.id == Some(route.id))?;
+            Some((pool.small, pool.large))
+        })
     }
 
     /// Returns `true` if requests of some streams go to private pools.
@@ -140,7 +151,7 @@ impl<B: DeviceBacking> Engine<B> {
         let users = &mut self.private.pools[place].users;
         *users = users.checked_add(1).ok_or(DeviceError::TooManyPools)?;
         self.private.unused.remove(id);
-        self.private.routes.push((place, streams));
+        self.private.routes.push(Route { id, place, streams });
         Ok(())
     }
 
@@ -150,11 +161,8 @@ impl<B: DeviceBacking> Engine<B> {
     ///
     /// [`DeviceError::NoPool`] if no requests go to it.
     pub fn end_allocate_to_pool(&mut self, id: PoolId) -> Result<(), DeviceError> {
-        let routes = self.private.routes.iter();
-        let place = routes.rev().position(|&(place, _)| self.private.pools[place].id == Some(id));
-        let place = place.ok_or(DeviceError::NoPool { id })?;
-        let last = self.private.routes.len() - 1;
-        self.private.routes.remove(last - place);
+        let newest = self.private.routes.iter().rposition(|route| route.id == id);
+        self.private.routes.remove(newest.ok_or(DeviceError::NoPool { id })?);
         Ok(())
     }
 
@@ -256,9 +264,10 @@ impl<B: DeviceBacking> Engine<B> {
             let Some(place) = self.private.place(id) else { continue };
             let pool = self.private.pools[place];
             // A pool can lose its users while requests go to it.
-            let has_routes = self.private.routes.iter().any(|&(other, _)| other == place);
-            let has_memory = if counts_growths { pool.growths > 0 } else { self.has_memory(&pool) };
-            if !has_routes && !has_memory {
+            let has_routes = || self.private.routes.iter().any(|route| route.place == place);
+            let is_needed =
+                if counts_growths { pool.growths > 0 } else { self.has_memory(&pool) || has_routes() };
+            if !is_needed {
                 self.private.pools[place].id = None;
                 self.private.lending.remove(id);
                 self.private.unused.remove(id);

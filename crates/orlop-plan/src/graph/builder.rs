@@ -105,9 +105,9 @@ impl GraphBuilder {
         }
     }
 
-    /// Allows a node to have an input as a part of an output, `offset` bytes from its start, as a concatenation
-    /// has its operands, or an output as a part of an input, as a split has its results. The part is then
-    /// where the whole has it, and the node does not copy it.
+    /// Allows a node to have an input as a part of an output, `offset` bytes from its start, as a
+    /// concatenation has its operands, or an output as a part of an input, as a split has its results. The
+    /// part is then where the whole has it, and the node does not copy it.
     ///
     /// It is in place if the offset is aligned, if no value is written over one of both while the other is
     /// read, and if memory for the whole from the first part to the last one does not make the load higher.

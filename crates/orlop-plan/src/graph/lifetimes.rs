@@ -3,8 +3,8 @@
 //! A value that is no view, with all its views, is a *group*: it is live from the step that writes the value
 //! to the last step that reads one of them. A group whose value may be written over an input takes that
 //! input's memory if the input's group ends in the step. So a piece of memory, which is what the problem
-//! calls a buffer, holds one group after the other. What is kept is live after the last step, too. Then buffers
-//! become parts of others, see `parts`.
+//! calls a buffer, holds one group after the other. What is kept is live after the last step, too. Then
+//! buffers become parts of others, see `parts`.
 
 use super::parts::{Parts, PlacedPart};
 use super::{Graph, GraphError, NodeId, Source, ValueId, rounded};

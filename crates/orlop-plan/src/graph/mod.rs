@@ -5,10 +5,11 @@
 //! | `builder` | [`GraphBuilder`], which checks each part when it is added |
 //! | `lifetimes` | from a graph and an order of its nodes to a [`Problem`](crate::Problem) |
 //! | `parts` | which concatenations and splits are in place |
-//! | `order` | orders with a small peak |
+//! | `order`, `exhaustive` | orders with a small peak: a beam search, and one through all sets of nodes |
 
 mod builder;
 mod error;
+mod exhaustive;
 mod lifetimes;
 mod order;
 mod parts;

@@ -9,8 +9,9 @@
 //!   the part is read. A part may have parts, whose ends are then no later either.
 //! * Nothing reads the whole of a split after it, and that is not a part.
 //!
-//! The whole keeps its bytes from the first part to the last, so parts can make a plan larger. They are in place
-//! if the load of the time concerned has no higher peak with them; operands that wait for long are copied.
+//! The whole keeps its bytes from the first part to the last, so parts can make a plan larger. They are in
+//! place if the load of the time concerned has no higher peak with them; operands that wait for long are
+//! copied.
 
 use super::lifetimes::Memory;
 use super::{Graph, NodeId, ValueId};
