@@ -4,9 +4,10 @@ use crate::output::{self, Failures};
 use crate::plan_arguments::PlanArguments;
 use crate::plan_input::read_model;
 use crate::table::{self, bytes, count};
-use orlop::lab::plan::{BoundCheck, PlanFile, SpacesFile};
+use orlop::lab::plan::{BoundCheck, PlanFile, PlannedBuffer, SpacesFile};
 use orlop::onnx::{ModelPlan, OnnxFile};
 use serde::Deserialize;
+use std::collections::HashSet;
 use std::fs;
 use std::path::Path;
 
@@ -143,6 +144,14 @@ impl WrittenPlan {
                 }
                 Some([first, last, most, _]) => [first.min(start), last.max(end), most.max(bytes), offset],
             });
+        }
+        let parts: HashSet<Option<usize>> =
+            graph.graph.tensors.iter().filter(|t| t.part_of.is_some()).map(|t| t.buffer).collect();
+        let is_part = |(index, buffer): (usize, &PlannedBuffer)| {
+            buffer.part_of.is_some() == parts.contains(&Some(index))
+        };
+        if let Some((index, buffer)) = self.plan.buffers.iter().enumerate().find(|&at| !is_part(at)) {
+            return Err(format!("buffer {index} ({:?}) is a part unlike its tensors", buffer.name));
         }
         for (index, (buffer, found)) in self.plan.buffers.iter().zip(found).enumerate() {
             let expected = [buffer.start, buffer.end, buffer.size, self.plan.offsets[index]];

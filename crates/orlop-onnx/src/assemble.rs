@@ -2,7 +2,7 @@
 
 use crate::bindings::Bindings;
 use crate::decode::{Node, Scope};
-use crate::infer::{Fact, Facts, Tensor, types};
+use crate::infer::{Fact, Facts, Tensor, axis_of, types};
 use crate::model::{OnnxBody, OnnxModel, OnnxValue, ValueOrigin};
 use crate::rules::MemoryUse;
 use crate::shapes::TensorSize;
@@ -10,7 +10,7 @@ use crate::undecided::UndecidedInputs;
 use crate::{OnnxError, UnknownSize};
 use orlop_core::Alignment;
 use orlop_plan::{GraphBuilder, NodeId, Planner, SearchBudget, ValueId};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 /// Makes the model of a whole file.
 pub(crate) fn model(scope: &Scope, facts: &Facts) -> Result<OnnxModel, OnnxError> {
@@ -189,6 +189,9 @@ impl<'a> Assembly<'a> {
             }
             self.note(output, value, ValueOrigin::Node, size);
         }
+        for Part { part, whole, offset } in self.parts(node).unwrap_or_default() {
+            self.builder.part(part, whole, offset)?;
+        }
         Ok(())
     }
 
@@ -289,6 +292,39 @@ impl<'a> Assembly<'a> {
         matches!(self.fact(value), Fact::Tensor(tensor) if tensor.has_exact_shape())
     }
 
+    /// Returns the values that a node has side by side in another one, each once. `None` if they are not in
+    /// one piece there.
+    fn parts(&self, node: &Node) -> Option<Vec<Part>> {
+        let (whole, parts, default_axis) = match node.rule?.memory {
+            MemoryUse::Concat => (node.outputs.first(), &node.inputs, 1),
+            MemoryUse::Split => (node.inputs.first(), &node.outputs, 0),
+            _ => return None,
+        };
+        let whole = (*whole?)?;
+        let placed = |value: usize| {
+            let id = self.numbers[value].filter(|_| self.is_exact(value))?;
+            Some((id, self.values.get(id.index())?.size.as_ref()?))
+        };
+        let (whole, size) = placed(whole)?;
+        let axis = node.attribute("axis").and_then(|axis| axis.i).unwrap_or(default_axis);
+        let axis = axis_of(axis, size.sizes.len()).ok()?;
+        if size.sizes[..axis].iter().any(|&size| size != 1) {
+            return None;
+        }
+        let mut end = 0_u64;
+        let mut placed_parts: Vec<Part> = Vec::new();
+        let mut seen = HashSet::new();
+        for part in parts {
+            let (part, size) = placed((*part)?)?;
+            if seen.insert(part) {
+                placed_parts.push(Part { part, whole, offset: end });
+            }
+            end = end.checked_add(size.bytes)?;
+        }
+        // Elements of less than a byte may begin within one.
+        (end == size.bytes).then_some(placed_parts)
+    }
+
     /// Returns where the first output of a node may be.
     fn source(&self, node: &Node, output: &TensorSize) -> Source {
         let memory = node.rule.map_or(MemoryUse::Own, |rule| rule.memory);
@@ -299,7 +335,7 @@ impl<'a> Assembly<'a> {
         };
         let first = node.inputs.first().copied().flatten();
         match memory {
-            MemoryUse::Own => Source::Own,
+            MemoryUse::Own | MemoryUse::Concat | MemoryUse::Split => Source::Own,
             MemoryUse::View => {
                 let base = first.and_then(|input| fits(input, TensorSize::is_view_of));
                 base.map_or(Source::Own, Source::View)
@@ -315,6 +351,13 @@ impl<'a> Assembly<'a> {
             }
         }
     }
+}
+
+/// A value whose bytes are some of those of another one.
+struct Part {
+    part: ValueId,
+    whole: ValueId,
+    offset: u64,
 }
 
 /// Where an output is.

@@ -48,8 +48,9 @@ pub struct OnnxExecution<'a> {
 impl OnnxModel {
     /// Describes the values of the model as buffers of an execution plan.
     ///
-    /// * What nodes write is [`Workspace`](orlop_core::MemoryKind::Workspace), planned as `orlop plan` does:
-    ///   views and outputs in place share bytes, results are kept for one step after the last node.
+    /// * What nodes write is [`Workspace`](orlop_core::MemoryKind::Workspace), planned as `orlop plan` does,
+    ///   but for parts: views and outputs in place share bytes, operands of a concatenation and results of a
+    ///   split do not. Results are kept for one step after the last node.
     /// * Inputs stay in the memory of the caller, and so do weights, unless
     ///   [`with_weights`](OnnxExecution::with_weights) gives them
     ///   [`Persistent`](orlop_core::MemoryKind::Persistent) memory. Views of either are where these are.

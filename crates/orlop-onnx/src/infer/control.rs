@@ -1,8 +1,9 @@
 //! Nodes that execute bodies: `If` and `Loop`, and what those in [`scan`](super::scan) share with them.
 
+use super::counters::Counters;
 use super::{Call, Element, Fact, Facts, Fault, Inference, Outcome, Range, Tensor, axis_of, types};
 use crate::OnnxError;
-use crate::decode::{Body, Node};
+use crate::decode::{Body, Node, Scope};
 
 /// A loop is followed one by one for at most this many iterations, and nodes and values of its body.
 const MAX_FOLLOWED: (i64, i64) = (1024, 1 << 17);
@@ -22,6 +23,12 @@ pub(super) struct Captured<'a> {
     node: &'a Node,
     body: &'a Body,
     values: Vec<Fact>,
+}
+
+impl Captured<'_> {
+    pub(super) fn scope(&self) -> &Scope {
+        &self.body.scope
+    }
 }
 
 impl Inference<'_> {
@@ -255,12 +262,19 @@ impl Inference<'_> {
     ) -> Result<bool, OnnxError> {
         let number = Range { min: from, max: run.trips.max.saturating_sub(1).max(from) };
         let mut settled = None;
+        let mut counters: Option<Counters> = None;
         let mut state = state.to_vec();
         for attempt in 0..MAX_ATTEMPTS {
             let facts = self.run(body, loop_inputs(number, &state))?;
             let results = results(body, &facts);
             let next = results.get(1..=state.len()).unwrap_or_default();
-            let joined = hulls(&state, next);
+            let mut joined = hulls(&state, next);
+            let iterations = run.trips.max.saturating_sub(from);
+            counters.get_or_insert_with(|| Counters::of(body, &facts, &state, iterations)).hold(
+                body,
+                &facts,
+                &mut joined,
+            );
             if joined == state {
                 settled = Some(facts);
                 break;
@@ -272,7 +286,7 @@ impl Inference<'_> {
         if goes_on != Some(true) {
             run.trips.min = run.trips.min.min(from + 1);
         }
-        run.end_with(&state);
+        run.end_with(&counters.map_or_else(|| state.clone(), |counters| counters.after(state.clone())));
         Ok(true)
     }
 }

@@ -16,6 +16,7 @@
 mod arithmetic;
 mod call;
 mod control;
+mod counters;
 mod element;
 mod fact;
 mod range;

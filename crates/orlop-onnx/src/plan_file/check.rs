@@ -164,11 +164,13 @@ fn check_bodies(node: &NodePlan, model: &OnnxModel, id: NodeId) -> Result<(), Mo
 }
 
 /// A plan that is executed without elements.
-struct Execution<'a> {
-    plan: &'a GraphPlan,
-    model: &'a OnnxModel,
+pub(super) struct Execution<'a> {
+    pub(super) plan: &'a GraphPlan,
+    pub(super) model: &'a OnnxModel,
     numbers: HashMap<&'a str, usize>,
     values: Vec<ValueId>,
+    /// In the order of the file.
+    pub(super) nodes: Vec<NodeId>,
     memory: Memory,
     /// The tensors that exist.
     written: HashSet<usize>,
@@ -182,18 +184,20 @@ impl<'a> Execution<'a> {
             model,
             numbers: numbers.collect(),
             values: model.graph.values().collect(),
+            nodes: model.graph.given_order(),
             memory: Memory::default(),
             written: HashSet::new(),
         };
         for (number, tensor) in plan.tensors.iter().enumerate() {
             execution.check_place(number, tensor)?;
         }
+        execution.check_parts()?;
         execution.check_lifetimes(is_body)?;
         Ok(execution)
     }
 
     /// Returns the tensor whose bytes a tensor has.
-    fn base(&self, number: usize) -> usize {
+    pub(super) fn base(&self, number: usize) -> usize {
         self.model.graph.view_base(self.values[number]).map_or(number, ValueId::index)
     }
 
@@ -290,6 +294,7 @@ impl<'a> Execution<'a> {
             names.iter().filter_map(|name| self.numbers.get(&**name).copied()).collect()
         };
         let (inputs, outputs) = (number(&node.inputs), number(&node.outputs));
+        let parts = self.parts(node)?;
         inputs.iter().try_for_each(|&input| self.find(step, input))?;
         // What the node uses: bytes of inputs, then of its workspace and its outputs.
         let mut used: Vec<(Option<usize>, Range<u64>)> =
@@ -316,14 +321,24 @@ impl<'a> Execution<'a> {
             let Some(bytes) = self.bytes(output).filter(|_| !is_view) else { continue };
             let replaced = self.replaced(output, &inputs)?;
             let clashes = used.iter().any(|(input, other)| {
-                let may_overlap =
-                    replaced.is_some_and(|replaced| input.is_some_and(|input| self.base(input) == replaced));
+                let may_overlap = input.is_some_and(|input| {
+                    let input = self.base(input);
+                    let is_part = |&(part, whole): &(usize, usize)| {
+                        (part, whole) == (input, output) || (part, whole) == (output, input)
+                    };
+                    replaced == Some(input) || parts.iter().any(is_part)
+                });
                 overlap(other, &bytes) && !may_overlap
             });
             if clashes {
                 return Err(ModelPlanError::Clash { step, tensor: self.plan.tensors[output].name.clone() });
             }
-            self.memory.write(output, &bytes);
+            let joined: Vec<usize> =
+                parts.iter().filter(|(_, whole)| *whole == output).map(|&(part, _)| part).collect();
+            match joined.is_empty() {
+                true => self.memory.write(output, &bytes),
+                false => self.memory.join(output, &bytes, &joined),
+            }
             used.push((None, bytes));
         }
         Ok(())

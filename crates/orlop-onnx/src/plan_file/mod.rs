@@ -3,6 +3,7 @@
 mod buffers;
 mod check;
 mod memory;
+mod parts;
 mod write;
 
 pub use self::check::ModelPlanError;
@@ -147,6 +148,10 @@ pub struct TensorPlan {
     /// The input of its node that it is written over.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub in_place_of: Option<String>,
+    /// The value in whose bytes it is: the result of a concatenation, or the input of a split. That node does
+    /// not copy it.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub part_of: Option<String>,
 }
 
 /// Where a value comes from.

@@ -63,14 +63,16 @@ impl GraphPlan {
             bodies: model.bodies(node).iter().map(body).collect(),
         };
         let tensor = |value: ValueId| tensor(model, value, lifetimes, plan);
-        Self {
+        let mut described = Self {
             peak: plan.height(),
             alignment: Alignment::PLANNED.bytes() as u64,
             inputs: model.inputs.iter().copied().map(name).collect(),
             outputs: model.outputs.iter().copied().map(name).collect(),
             nodes: order.iter().map(node).collect(),
             tensors: graph.values().map(tensor).collect(),
-        }
+        };
+        described.note_parts(model, lifetimes);
+        described
     }
 }
 
@@ -104,6 +106,7 @@ fn tensor(model: &OnnxModel, value: ValueId, lifetimes: &GraphProblem, plan: &Pl
         end: lifetime.end,
         view_of: graph.view_source(value).and_then(name),
         in_place_of: shared.filter(|_| !is_view).and_then(name),
+        part_of: None,
     }
 }
 

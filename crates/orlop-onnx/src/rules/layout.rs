@@ -1,13 +1,13 @@
 //! Operators that move elements to other places.
 
 use super::elementwise::tracked_sizes;
-use super::{Operator, own};
+use super::{MemoryUse, Operator, own};
 use crate::infer::{Call, Element, Fact, Fault, Outcome, Range, Tensor, axis_of, one, row_major};
 
 pub(super) const OPERATORS: &[Operator] = &[
     own("Transpose", transpose),
-    own("Concat", concat),
-    own("Split", split),
+    Operator { name: "Concat", rule: concat, memory: MemoryUse::Concat },
+    Operator { name: "Split", rule: split, memory: MemoryUse::Split },
     own("Slice", slice),
     own("Pad", pad),
     own("Tile", tile),

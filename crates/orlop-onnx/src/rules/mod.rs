@@ -58,6 +58,10 @@ pub(crate) enum MemoryUse {
     OverFirst,
     /// It may be written over any input of its size.
     OverAny,
+    /// It has the inputs side by side, along an axis.
+    Concat,
+    /// The first input has it and the other outputs side by side, along an axis.
+    Split,
 }
 
 /// An operator.

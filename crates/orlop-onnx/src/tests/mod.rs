@@ -1,6 +1,7 @@
 //! Small models, made of messages.
 
 mod control;
+mod counters;
 #[cfg(feature = "exec")]
 mod execution;
 mod hostile;

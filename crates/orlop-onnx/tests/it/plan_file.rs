@@ -54,6 +54,34 @@ fn find(graph: &GraphPlan, check: impl Fn(&orlop_onnx::TensorPlan) -> bool) -> u
     graph.tensors.iter().position(check).unwrap()
 }
 
+/// Changes the first tensor that a node has in place as a part of another one, in the graph that a node
+/// executes.
+fn change_part(plan: &mut GraphPlan, change: impl Fn(&mut orlop_onnx::TensorPlan)) {
+    let bodies = plan.nodes.iter_mut().flat_map(|node| &mut node.bodies);
+    let mut tensors = bodies.flat_map(|body| &mut body.graph.tensors);
+    change(tensors.find(|tensor| tensor.part_of.is_some()).unwrap());
+}
+
+#[test]
+fn wrong_parts_are_found() {
+    let (file, good) = silero();
+    let wrong = |change: &dyn Fn(&mut orlop_onnx::TensorPlan)| {
+        let mut plan = good.clone();
+        change_part(&mut plan.graph, change);
+        plan.check(&file).unwrap_err()
+    };
+    let clash = wrong(&|tensor| tensor.part_of = None);
+    assert!(matches!(clash, ModelPlanError::Clash { .. } | ModelPlanError::Lost { .. }), "{clash}");
+    let errors = [
+        wrong(&|tensor| tensor.part_of = Some(tensor.name.clone())),
+        wrong(&|tensor| tensor.part_of = Some("absent".to_owned())),
+        wrong(&|tensor| tensor.offset = tensor.offset.map(|offset| offset + 256)),
+    ];
+    for error in errors {
+        assert!(matches!(error, ModelPlanError::Place { .. }), "{error}");
+    }
+}
+
 #[test]
 fn what_is_wrong_is_found() {
     let (file, good) = silero();
@@ -99,6 +127,7 @@ fn what_is_wrong_is_found() {
         for tensor in &mut largest.graph.tensors {
             // All of the body's values at its start.
             tensor.offset = tensor.offset.map(|_| 0);
+            tensor.part_of = None;
         }
     };
     let clash = wrong(&body);

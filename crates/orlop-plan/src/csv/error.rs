@@ -26,6 +26,10 @@ pub enum ProblemColumn {
     Accesses,
     /// The names of the spaces in which the buffer may be.
     Spaces,
+    /// The buffer in which it is, and where.
+    PartOf,
+    /// The buffers with which it shares no bytes.
+    Exclude,
 }
 
 impl ProblemColumn {
@@ -43,6 +47,8 @@ impl ProblemColumn {
             Self::Hint => "`hint`",
             Self::Accesses => "`accesses`",
             Self::Spaces => "`spaces`",
+            Self::PartOf => "`part_of`",
+            Self::Exclude => "`exclude`",
         }
     }
 
@@ -55,6 +61,8 @@ impl ProblemColumn {
                 "a whole number below 2^64"
             }
             Self::Spaces => "names",
+            Self::PartOf => "the number of a buffer and a byte in it, like `3@1024`",
+            Self::Exclude => "numbers of buffers",
             Self::Alignment => "a power of two",
             Self::Gaps => "times like `3-5 8-9` without windows of bytes",
         }
@@ -74,6 +82,8 @@ impl fmt::Display for ProblemColumn {
             Self::Hint => "the hint",
             Self::Accesses => "the accesses",
             Self::Spaces => "the spaces",
+            Self::PartOf => "the whole of the part",
+            Self::Exclude => "the exclusions",
         })
     }
 }

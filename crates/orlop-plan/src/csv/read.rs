@@ -1,6 +1,7 @@
 //! Reading a problem.
 
 use super::line::{Lines, fields};
+use super::relations::Relations;
 use crate::{Buffer, CsvError, Problem, ProblemBuilder, ProblemColumn};
 use orlop_core::Alignment;
 use std::borrow::Cow;
@@ -12,7 +13,7 @@ const SHOWN: usize = 40;
 
 /// The indices of the columns.
 #[derive(Debug, Default)]
-struct CsvHeader {
+pub(super) struct CsvHeader {
     columns: usize,
     id: Option<usize>,
     start: Option<usize>,
@@ -22,10 +23,12 @@ struct CsvHeader {
     size: Option<usize>,
     alignment: Option<usize>,
     gaps: Option<usize>,
-    offset: Option<usize>,
+    pub(super) offset: Option<usize>,
     hint: Option<usize>,
     accesses: Option<usize>,
     spaces: Option<usize>,
+    pub(super) part_of: Option<usize>,
+    pub(super) exclude: Option<usize>,
 }
 
 impl CsvHeader {
@@ -48,6 +51,8 @@ impl CsvHeader {
                 "hint" => (&mut header.hint, ProblemColumn::Hint),
                 "accesses" => (&mut header.accesses, ProblemColumn::Accesses),
                 "spaces" => (&mut header.spaces, ProblemColumn::Spaces),
+                "part_of" => (&mut header.part_of, ProblemColumn::PartOf),
+                "exclude" => (&mut header.exclude, ProblemColumn::Exclude),
                 _ => {
                     unknown.get_or_insert(name);
                     continue;
@@ -74,18 +79,18 @@ impl CsvHeader {
 }
 
 /// The fields of a buffer's line.
-struct CsvRow<'a> {
+pub(super) struct CsvRow<'a> {
     fields: Vec<Cow<'a, str>>,
-    line: u64,
+    pub(super) line: u64,
 }
 
 impl CsvRow<'_> {
     /// Returns the text of a column, if there is such a column.
-    fn text(&self, place: Option<usize>) -> Option<&str> {
+    pub(super) fn text(&self, place: Option<usize>) -> Option<&str> {
         place.and_then(|place| self.fields.get(place)).map(|field| &**field)
     }
 
-    fn unexpected(&self, column: ProblemColumn, found: &str) -> CsvError {
+    pub(super) fn unexpected(&self, column: ProblemColumn, found: &str) -> CsvError {
         CsvError::Unexpected { line: self.line, column, found: shorten(found) }
     }
 
@@ -97,7 +102,11 @@ impl CsvRow<'_> {
     }
 
     /// Returns the number in a column, if it has one.
-    fn optional(&self, place: Option<usize>, column: ProblemColumn) -> Result<Option<u64>, CsvError> {
+    pub(super) fn optional(
+        &self,
+        place: Option<usize>,
+        column: ProblemColumn,
+    ) -> Result<Option<u64>, CsvError> {
         let is_empty = self.text(place).is_none_or(str::is_empty);
         if is_empty { Ok(None) } else { self.number(place, column).map(Some) }
     }
@@ -177,7 +186,7 @@ impl Problem {
         };
         let mut builder = ProblemBuilder::new();
         let (mut count, mut counting) = (0_u64, true);
-        let (mut fixed, mut fixed_lines) = (Vec::new(), Vec::new());
+        let mut relations = Relations::default();
         while let Some((line, text)) = lines.next()? {
             let row = CsvRow { fields: fields(&text).ok_or(CsvError::Quote { line })?, line };
             let found = row.fields.len();
@@ -190,10 +199,7 @@ impl Problem {
             let invalid = |error| CsvError::Problem { line, error };
             let index = builder.push_named(id, buffer).map_err(invalid)?;
             builder.gaps(index, row.gaps(&header)?).map_err(invalid)?;
-            if let Some(offset) = row.optional(header.offset, ProblemColumn::Offset)? {
-                fixed.push((index, offset));
-                fixed_lines.push(line);
-            }
+            relations.note(index, &row, &header)?;
             if let Some(offset) = row.optional(header.hint, ProblemColumn::Hint)? {
                 builder.hint(index, offset).map_err(invalid)?;
             }
@@ -206,8 +212,7 @@ impl Problem {
             }
             count += 1;
         }
-        let line_of = |(number, error): (usize, _)| CsvError::Problem { line: fixed_lines[number], error };
-        builder.fix_all(&fixed).map_err(line_of)?;
+        relations.add_to(&mut builder)?;
         if counting {
             builder.forget_names();
         }

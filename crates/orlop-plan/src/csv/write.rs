@@ -31,13 +31,13 @@ impl fmt::Display for Quoted<'_> {
 impl Problem {
     /// Writes the problem as CSV that [`read_csv`](Self::read_csv) and minimalloc read:
     /// `id,lower,upper,size`, `alignment` if any buffer is aligned, `gaps` if any has some, `offset` if any
-    /// is fixed, and `hint`, `accesses` and `spaces` if any has them. Without names, the ids are the indices.
-    /// Control characters in names become spaces.
+    /// is fixed, and `hint`, `accesses`, `spaces`, `part_of` and `exclude` if any has them. Without names, the
+    /// ids are the indices. Control characters in names become spaces.
     ///
     /// # Errors
     ///
-    /// Those of `writer`; [`InvalidInput`](io::ErrorKind::InvalidInput) if the problem has reserved ranges,
-    /// parts, exclusions or blocks of limited size, which the format does not have.
+    /// Those of `writer`; [`InvalidInput`](io::ErrorKind::InvalidInput) if the problem has reserved ranges or
+    /// blocks of limited size, which the format does not have.
     pub fn write_csv(&self, writer: impl Write) -> io::Result<()> {
         write(self, None, writer)
     }
@@ -45,7 +45,7 @@ impl Problem {
 
 impl Plan {
     /// Writes the problem as [`Problem::write_csv`] does, with the column `offset`: the solution format of
-    /// minimalloc.
+    /// minimalloc. Parts have none: they are where their whole has them.
     ///
     /// # Errors
     ///
@@ -58,9 +58,8 @@ impl Plan {
 
 fn write(problem: &Problem, plan: Option<&Plan>, writer: impl Write) -> io::Result<()> {
     let constraints = &problem.constraints;
-    let is_flat = constraints.reserved.is_empty() && constraints.parts.is_empty();
-    if !is_flat || !constraints.exclusions.is_empty() || problem.block_limit().is_some() {
-        let text = "reserved ranges, parts of buffers, exclusions and blocks cannot be written as CSV";
+    if !constraints.reserved.is_empty() || problem.block_limit().is_some() {
+        let text = "reserved ranges and blocks cannot be written as CSV";
         return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
     }
     let mut writer = io::BufWriter::new(writer);
@@ -74,7 +73,10 @@ fn write(problem: &Problem, plan: Option<&Plan>, writer: impl Write) -> io::Resu
     let has_spaces = plan.is_none() && problem.prefers_spaces();
     let accesses = if has_accesses { ",accesses" } else { "" };
     let spaces = if has_spaces { ",spaces" } else { "" };
-    writeln!(writer, "id,lower,upper,size{alignment}{gaps}{offset}{hint}{accesses}{spaces}")?;
+    let part_of = if constraints.parts.is_empty() { "" } else { ",part_of" };
+    let exclude = if constraints.exclusions.is_empty() { "" } else { ",exclude" };
+    let columns = [alignment, gaps, offset, hint, accesses, spaces, part_of, exclude].concat();
+    writeln!(writer, "id,lower,upper,size{columns}")?;
     for (index, buffer) in problem.buffers().iter().enumerate() {
         if problem.has_names() {
             write!(writer, "{}", Quoted(problem.name(index).unwrap_or_default()))?;
@@ -91,7 +93,8 @@ fn write(problem: &Problem, plan: Option<&Plan>, writer: impl Write) -> io::Resu
         }
         let number = |offset: Option<u64>| offset.map_or_else(String::new, |offset| offset.to_string());
         if has_offsets {
-            let planned = plan.map(|plan| plan.offset(index).unwrap_or(0));
+            let is_part = problem.part_of(index).is_some();
+            let planned = plan.filter(|_| !is_part).map(|plan| plan.offset(index).unwrap_or(0));
             write!(writer, ",{}", number(planned.or_else(|| problem.fixed_offset(index))))?;
         }
         if has_hints {
@@ -102,6 +105,15 @@ fn write(problem: &Problem, plan: Option<&Plan>, writer: impl Write) -> io::Resu
         }
         if has_spaces {
             write!(writer, ",{}", Quoted(&problem.spaces(index).join(" ")))?;
+        }
+        if !part_of.is_empty() {
+            let place = problem.part_of(index).map(|(whole, byte)| format!("{whole}@{byte}"));
+            write!(writer, ",{}", place.unwrap_or_default())?;
+        }
+        if !exclude.is_empty() {
+            let others = constraints.exclusions.range((index, 0)..=(index, usize::MAX));
+            let others: Vec<String> = others.map(|(_, other)| other.to_string()).collect();
+            write!(writer, ",{}", others.join(" "))?;
         }
         writeln!(writer)?;
     }
@@ -138,10 +150,10 @@ mod tests {
         assert_eq!(text(|out| placed.write_csv(out)), expected);
         assert_eq!(Problem::read_csv(expected.as_bytes()).unwrap(), placed);
         let mut divided = ProblemBuilder::new();
-        let [part, whole] = [divided.push(one).unwrap(), divided.push(one).unwrap()];
-        divided.place_in(part, whole, 0).unwrap();
+        divided.push(one).unwrap();
+        divided.reserve(3..4).unwrap();
         let divided = divided.finish();
-        let plan = Plan::new(&divided, vec![0, 0]).unwrap();
+        let plan = Plan::new(&divided, vec![8]).unwrap();
         let limited = plain.clone().limit_blocks(8).unwrap().write_csv(Vec::new());
         for result in [divided.write_csv(Vec::new()), plan.write_csv(&divided, Vec::new()), limited] {
             assert_eq!(result.unwrap_err().kind(), io::ErrorKind::InvalidInput);

@@ -1,5 +1,6 @@
 //! [`GraphBuilder`].
 
+use super::parts::Part;
 use super::{Graph, GraphError, Node, NodeId, Source, Value, ValueId};
 use orlop_core::Alignment;
 
@@ -41,7 +42,13 @@ impl GraphBuilder {
         for input in &unique {
             self.graph.values[input.0].readers.push(node);
         }
-        self.graph.nodes.push(Node { name: name.into(), inputs: unique, outputs: Vec::new(), scratch: 0 });
+        self.graph.nodes.push(Node {
+            name: name.into(),
+            inputs: unique,
+            outputs: Vec::new(),
+            scratch: 0,
+            parts: Vec::new(),
+        });
         Ok(node)
     }
 
@@ -96,6 +103,55 @@ impl GraphBuilder {
             Source::View { of, .. } if *of == input => Ok(()),
             _ => Err(GraphError::TwoSources { output }),
         }
+    }
+
+    /// Allows a node to have an input as a part of an output, `offset` bytes from its start, as a
+    /// concatenation has its operands, or an output as a part of an input, as a split has its results. The
+    /// part is then where the whole has it, and the node does not copy it.
+    ///
+    /// It is in place if the offset is aligned, if no value is written over one of both while the other is
+    /// read, and if memory for the whole from the first part to the last one does not make the load higher.
+    /// [`Problem::part_of`](crate::Problem::part_of) of the buffers says so.
+    ///
+    /// ```
+    /// use orlop_plan::GraphBuilder;
+    ///
+    /// let mut graph = GraphBuilder::new();
+    /// let input = graph.input("input", 8);
+    /// let branch = graph.node("branch", &[input])?;
+    /// let left = graph.output(branch, "left", 1024)?;
+    /// let right = graph.output(branch, "right", 1024)?;
+    /// let concat = graph.node("concat", &[left, right])?;
+    /// let both = graph.output(concat, "both", 2048)?;
+    /// graph.part(left, both, 0)?;
+    /// graph.part(right, both, 1024)?;
+    /// let graph = graph.finish();
+    /// let lifetimes = graph.lifetimes(&graph.given_order())?;
+    /// let buffer = |value| lifetimes.buffer(value).unwrap_or_default();
+    /// assert_eq!(lifetimes.problem().part_of(buffer(right)), Some((buffer(both), 1024)));
+    /// assert_eq!(lifetimes.problem().lower_bound(), 2048);
+    /// # Ok::<(), orlop_plan::GraphError>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`GraphError::UnknownValue`], [`GraphError::NotThrough`]; [`GraphError::PartOutside`] also if the part
+    /// does not begin after the parts of the same whole that were added before.
+    pub fn part(&mut self, part: ValueId, whole: ValueId, offset: u64) -> Result<(), GraphError> {
+        let node = match self.check_pair(part, whole) {
+            Ok(node) => node,
+            Err(_) => self.check_pair(whole, part)?,
+        };
+        let size = |value: ValueId| self.graph.values[value.0].size;
+        let parts = &self.graph.nodes[node.0].parts;
+        let before = parts.last().filter(|before| before.whole == whole);
+        let free = before.map_or(0, |before| before.offset + size(before.part));
+        let end = offset.checked_add(size(part));
+        if offset < free || end.is_none_or(|end| end > size(whole)) {
+            return Err(GraphError::PartOutside { part, whole, offset });
+        }
+        self.graph.nodes[node.0].parts.push(Part { part, whole, offset });
+        Ok(())
     }
 
     /// Keeps a value until the end: it is a result of the graph.
@@ -167,15 +223,15 @@ impl GraphBuilder {
         if node.0 < self.graph.nodes.len() { Ok(()) } else { Err(GraphError::UnknownNode { node }) }
     }
 
-    /// Checks that the node that writes `output` reads `input`.
-    fn check_pair(&self, input: ValueId, output: ValueId) -> Result<(), GraphError> {
+    /// Returns the node that writes `output`, after a check that it reads `input`.
+    fn check_pair(&self, input: ValueId, output: ValueId) -> Result<NodeId, GraphError> {
         self.check_value(input)?;
         self.check_value(output)?;
         let node = match &self.graph.values[output.0].source {
             Source::Output { node, .. } | Source::View { node, .. } => Some(*node),
             Source::Caller | Source::PlannedInput => None,
         };
-        let reads = node.is_some_and(|node| self.graph.nodes[node.0].inputs.binary_search(&input).is_ok());
-        if reads { Ok(()) } else { Err(GraphError::NotThrough { input, output }) }
+        let reads = |node: &NodeId| self.graph.nodes[node.0].inputs.binary_search(&input).is_ok();
+        node.filter(reads).ok_or(GraphError::NotThrough { input, output })
     }
 }

@@ -42,6 +42,17 @@ pub enum GraphError {
         /// The value that was to be a view.
         output: ValueId,
     },
+    /// A part was to be beyond the end of its whole, or to overlap another part, or to be added after one
+    /// behind it.
+    #[error("value {} is not inside of value {} at byte {offset}", part.index(), whole.index())]
+    PartOutside {
+        /// The value that was to be a part.
+        part: ValueId,
+        /// The value that was to have it.
+        whole: ValueId,
+        /// The first byte of the part.
+        offset: u64,
+    },
     /// An order does not have each node once, after the nodes whose outputs it reads.
     #[error("node {} is missing in the order, or twice in it, or before one that it reads", node.index())]
     InvalidOrder {

@@ -3,8 +3,10 @@
 //! A value that is no view, with all its views, is a *group*: it is live from the step that writes the value
 //! to the last step that reads one of them. A group whose value may be written over an input takes that
 //! input's memory if the input's group ends in the step. So a piece of memory, which is what the problem
-//! calls a buffer, holds one group after the other. What is kept is live after the last step, too.
+//! calls a buffer, holds one group after the other. What is kept is live after the last step, too. Then
+//! buffers become parts of others, see `parts`.
 
+use super::parts::{Parts, PlacedPart};
 use super::{Graph, GraphError, NodeId, Source, ValueId, rounded};
 use crate::{Buffer, Problem, ProblemBuilder};
 use orlop_core::Alignment;
@@ -50,15 +52,22 @@ impl GraphProblem {
 }
 
 /// A buffer, as far as the nodes up to now determine it.
-struct Memory {
-    first: ValueId,
-    start: u64,
+pub(super) struct Memory {
+    pub(super) first: ValueId,
+    pub(super) start: u64,
     /// The end of the group that is in it now.
-    end: u64,
-    size: u64,
-    alignment: Alignment,
+    pub(super) end: u64,
+    pub(super) size: u64,
+    pub(super) alignment: Alignment,
     /// The group that is in it now.
-    group: ValueId,
+    pub(super) group: ValueId,
+}
+
+impl Memory {
+    /// Returns the size, rounded up to the alignment.
+    pub(super) fn bytes(&self) -> u64 {
+        rounded(self.size, self.alignment)
+    }
 }
 
 impl Graph {
@@ -112,7 +121,11 @@ impl Graph {
             let start = self.producer(value).map_or(0, |node| position[node.0]);
             start..ends[self.base(value).0].max(start + 1)
         });
-        self.problem_of(order, &memories, buffers, lifetimes.collect())
+        let lifetimes = lifetimes.collect();
+        let scratch = order.iter().map(|node| self.nodes[node.0].scratch);
+        let parts = Parts::new(self, &memories, &buffers, &ends, scratch.chain([0]).collect());
+        let parts = parts.place(order);
+        self.problem_of(order, &memories, &parts, buffers, lifetimes)
     }
 
     /// Returns the memory that `output` can be written over: that of `input`, if nothing needs it after this
@@ -143,6 +156,7 @@ impl Graph {
         &self,
         order: &[NodeId],
         memories: &[Memory],
+        parts: &[PlacedPart],
         buffers: Vec<Option<usize>>,
         lifetimes: Vec<Range<u64>>,
     ) -> Result<GraphProblem, GraphError> {
@@ -150,6 +164,9 @@ impl Graph {
         for memory in memories {
             let buffer = Buffer::new(memory.start..memory.end, memory.size).aligned(memory.alignment);
             builder.push_named(&self.values[memory.first.0].name, buffer)?;
+        }
+        for part in parts {
+            builder.place_in(part.part, part.whole, part.offset)?;
         }
         let mut scratch = vec![None; self.nodes.len()];
         for (step, node) in order.iter().enumerate() {

@@ -4,18 +4,22 @@
 //! |---|---|
 //! | `builder` | [`GraphBuilder`], which checks each part when it is added |
 //! | `lifetimes` | from a graph and an order of its nodes to a [`Problem`](crate::Problem) |
-//! | `order` | orders with a small peak |
+//! | `parts` | which concatenations and splits are in place |
+//! | `order`, `exhaustive` | orders with a small peak: a beam search, and one through all sets of nodes |
 
 mod builder;
 mod error;
+mod exhaustive;
 mod lifetimes;
 mod order;
+mod parts;
 
 pub use self::builder::GraphBuilder;
 pub use self::error::GraphError;
 pub use self::lifetimes::GraphProblem;
 pub use self::order::{FoundOrder, MinPeak};
 
+use self::parts::Part;
 use crate::buffer::alignment_bytes;
 use orlop_core::Alignment;
 
@@ -85,6 +89,8 @@ struct Node {
     outputs: Vec<ValueId>,
     /// Bytes that the node needs during its step only.
     scratch: u64,
+    /// Its inputs in its outputs, and its outputs in its inputs.
+    parts: Vec<Part>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -201,6 +207,13 @@ impl Graph {
             Some(Source::Output { over, .. }) => over,
             _ => &[],
         }
+    }
+
+    /// Returns what a node may have in place ([`GraphBuilder::part`]): the part, the whole, and the offset in
+    /// bytes. Nothing for a node of another graph.
+    pub fn parts(&self, node: NodeId) -> impl Iterator<Item = (ValueId, ValueId, u64)> {
+        let parts = self.nodes.get(node.0).map_or(&[][..], |node| &node.parts);
+        parts.iter().map(|part| (part.part, part.whole, part.offset))
     }
 
     /// Returns `true` if a value has planned memory, and `false` if it, or what it is a view of, is in the

@@ -5,9 +5,11 @@
 //! same bytes, so only the best of them is kept. A node that needs no more than the peak so far, and that
 //! leaves no more bytes than before, is executed at once: no order is better without it.
 //!
-//! A second search keeps all states whose peak is smaller than that of the order found: dynamic programming
-//! over sets of nodes. If it ends before it has too many states, no order has a smaller peak.
+//! A second search ([`exhaustive`](super::exhaustive)) keeps all sets of nodes whose peak is smaller than
+//! that of the order found. If it ends before it has too many, no order has a smaller peak. Concatenations
+//! and splits count as copies.
 
+use super::exhaustive::Exhaustive;
 use super::{Graph, NodeId, Source, ValueId, rounded};
 use orlop_core::{Alignment, SplitMix64};
 use std::collections::HashMap;
@@ -56,7 +58,7 @@ impl MinPeak {
     }
 
     /// Sets the number of states that are kept after each step, at least one. The time is proportional to it;
-    /// all sets of nodes are searched if at each time there are at most 64 times as many.
+    /// all sets of nodes are searched if at each time there are at most 512 times as many.
     /// For graphs of more than about 8,000 nodes there are fewer: copying a state takes time in proportion to
     /// the graph. Where hundreds of nodes are ready at one time, only those that became ready last are tried,
     /// the fewer the more nodes there are.
@@ -95,7 +97,7 @@ impl MinPeak {
             graph.lifetimes(order).map_or(u64::MAX, |lifetimes| lifetimes.problem().lower_bound())
         };
         let known = search.peak_of(&found.order).min(search.peak_of(&given));
-        let exact = search.run_below(known, SETS.saturating_mul(self.width));
+        let exact = Exhaustive::new(&search).run(known, SETS.saturating_mul(self.width));
         let lowest = exact.as_ref().and_then(Option::as_ref).unwrap_or(&found.order);
         let order = if peak(lowest) < peak(&given) { lowest.clone() } else { given };
         FoundOrder { order, is_exact: exact.is_some() }
@@ -108,16 +110,13 @@ impl MinPeak {
 pub struct FoundOrder {
     /// The order.
     pub order: Vec<NodeId>,
-    /// Whether no order has a smaller peak of live bytes, each value's rounded up to its alignment.
+    /// Whether no order has a smaller peak of live bytes, each value's rounded up to its alignment, and with
+    /// those of parts ([`GraphBuilder::part`](crate::GraphBuilder::part)) apart from their wholes.
     pub is_exact: bool,
 }
 
 /// The number of sets of nodes at one time up to which all of them are searched, for each state of the beam.
-const SETS: usize = 64;
-
-/// The steps from one set to another, of a graph of one value, after which a search of all of them is given
-/// up.
-const MAX_STEPS: usize = 1 << 22;
+const SETS: usize = 512;
 
 /// The numbers of values that a search may copy, roughly.
 const MAX_COPIED: usize = 1 << 31;
@@ -126,22 +125,22 @@ const MAX_COPIED: usize = 1 << 31;
 const MAX_MEASURED: usize = 1 << 22;
 
 /// What the search knows about the graph. A group is a value that is no view, with its views.
-struct Search<'a> {
+pub(super) struct Search<'a> {
     graph: &'a Graph,
     /// The base of each value.
     base: Vec<usize>,
     /// The bytes of each value, rounded up to its alignment.
     sizes: Vec<u64>,
     /// By node: the groups that it reads, each with the number of its values that are read.
-    reads: Vec<Vec<(usize, u32)>>,
+    pub(super) reads: Vec<Vec<(usize, u32)>>,
     /// By node: the groups that it writes.
     writes: Vec<Vec<usize>>,
     /// By group: the number of nodes that read it. One more if it is never freed.
-    readers: Vec<u32>,
+    pub(super) readers: Vec<u32>,
     /// By node: the number of nodes that it comes after.
     waits_for: Vec<u32>,
     /// By node: the nodes that come after it.
-    followers: Vec<Vec<usize>>,
+    pub(super) followers: Vec<Vec<usize>>,
 }
 
 /// A state of the search: the nodes that were executed, and what is live.
@@ -160,10 +159,10 @@ struct State {
 
 /// What executing a node does to a state.
 #[derive(Clone, Copy)]
-struct Step {
-    node: usize,
-    peak: u64,
-    live: u64,
+pub(super) struct Step {
+    pub(super) node: usize,
+    pub(super) peak: u64,
+    pub(super) live: u64,
 }
 
 impl<'a> Search<'a> {
@@ -223,30 +222,10 @@ impl<'a> Search<'a> {
         states.swap_remove(0)
     }
 
-    /// Searches an order with a peak below `peak` through all sets of nodes. Returns `None` if there are too
-    /// many, and otherwise the order with the smallest peak if it is below.
-    fn run_below(&self, peak: u64, sets: usize) -> Option<Option<Vec<NodeId>>> {
-        let size = self.base.len().max(1);
-        let mut left = MAX_STEPS / size;
-        let mut states = vec![self.start()];
-        states.retain(|state| state.peak < peak);
-        for _ in 0..self.graph.nodes.len() {
-            let mut steps = self.steps(&states, usize::MAX);
-            steps.retain(|(step, _)| step.peak < peak);
-            left = left.checked_sub(steps.len())?;
-            if steps.len() > sets {
-                return None;
-            }
-            states = self.execute_all(states, &steps);
-        }
-        let lowest = states.into_iter().min_by_key(|state| state.peak);
-        Some(lowest.map(|state| state.order))
-    }
-
     /// Returns the peak of an order.
     fn peak_of(&self, order: &[NodeId]) -> u64 {
         let execute = |state: State, node: &NodeId| {
-            let step = self.measure(&state, node.0);
+            let step = self.measure_in(&state, node.0);
             self.execute(state, step)
         };
         order.iter().fold(self.start(), execute).peak
@@ -289,9 +268,14 @@ impl<'a> Search<'a> {
         steps.iter().enumerate().filter_map(execute).collect()
     }
 
-    fn start(&self) -> State {
+    /// Returns the bytes that are live before the first node.
+    pub(super) fn live_at_start(&self) -> u64 {
         let planned = self.graph.each_value(|source| matches!(source, Source::PlannedInput));
-        let live = planned.fold(0, |live: u64, (value, _)| live.saturating_add(self.sizes[value.0]));
+        planned.fold(0, |live: u64, (value, _)| live.saturating_add(self.sizes[value.0]))
+    }
+
+    fn start(&self) -> State {
+        let live = self.live_at_start();
         let ready = (0..self.waits_for.len()).filter(|&node| self.waits_for[node] == 0).collect();
         State {
             set: 0,
@@ -309,7 +293,7 @@ impl<'a> Search<'a> {
         let ready = &state.ready[state.ready.len().saturating_sub(tried)..];
         let mut steps = Vec::with_capacity(ready.len());
         for &node in ready {
-            let step = self.measure(state, node);
+            let step = self.measure_in(state, node);
             if step.peak == state.peak && step.live <= state.live {
                 return vec![step];
             }
@@ -318,34 +302,49 @@ impl<'a> Search<'a> {
         steps
     }
 
-    /// Computes what a node would do.
-    fn measure(&self, state: &State, node: usize) -> Step {
-        let (mut during, mut freed) = (state.live, 0_u64);
+    fn measure_in(&self, state: &State, node: usize) -> Step {
+        self.measure((state.peak, state.live), &|group| state.readers[group], node)
+    }
+
+    /// Computes what a node would do. `readers` says how many nodes will still read a group.
+    pub(super) fn measure(
+        &self,
+        (peak, live): (u64, u64),
+        readers: &impl Fn(usize) -> u32,
+        node: usize,
+    ) -> Step {
+        let (mut during, mut freed) = (live, 0_u64);
         let mut taken: Vec<usize> = Vec::new();
         for &output in &self.writes[node] {
-            match self.overwritten(state, node, output, &taken) {
+            match self.overwritten(readers, node, output, &taken) {
                 Some(input) => taken.push(input),
                 None => during = during.saturating_add(self.sizes[output]),
             }
-            if state.readers[output] == 0 {
+            if readers(output) == 0 {
                 freed = freed.saturating_add(self.sizes[output]);
             }
         }
         for &(group, _) in &self.reads[node] {
-            if state.readers[group] == 1 && !taken.contains(&group) {
+            if readers(group) == 1 && !taken.contains(&group) {
                 freed = freed.saturating_add(self.sizes[group]);
             }
         }
         let scratch = rounded(self.graph.nodes[node].scratch, Alignment::PLANNED);
-        let peak = during.saturating_add(scratch).max(state.peak);
+        let peak = during.saturating_add(scratch).max(peak);
         Step { node, peak, live: during.saturating_sub(freed) }
     }
 
     /// Returns the input that an output would be written over.
-    fn overwritten(&self, state: &State, node: usize, output: usize, taken: &[usize]) -> Option<usize> {
+    fn overwritten(
+        &self,
+        readers: &impl Fn(usize) -> u32,
+        node: usize,
+        output: usize,
+        taken: &[usize],
+    ) -> Option<usize> {
         let Source::Output { over, .. } = &self.graph.values[output].source else { return None };
         let fits = |&group: &usize| {
-            let is_last = state.readers[group] == 1 && self.reads[node].contains(&(group, 1));
+            let is_last = readers(group) == 1 && self.reads[node].contains(&(group, 1));
             is_last && self.sizes[group] == self.sizes[output] && !taken.contains(&group)
         };
         over.iter().map(|input| self.base[input.0]).find(fits)
@@ -370,7 +369,7 @@ impl<'a> Search<'a> {
 }
 
 /// Returns a number for a node; the exclusive or of them is one for a set.
-fn key(node: usize) -> u128 {
+pub(super) fn key(node: usize) -> u128 {
     let mut random = SplitMix64::at(0, node as u64);
     u128::from(random.next_u64()) << 64 | u128::from(random.next_u64())
 }

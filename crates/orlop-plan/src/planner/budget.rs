@@ -82,6 +82,11 @@ impl Stop<'_> {
     /// the clock to the next.
     pub(crate) const INTERVAL: usize = 16;
 
+    /// Stops only when the planner is cancelled.
+    pub(crate) const fn without_time(self) -> Self {
+        Self { until: None, ..self }
+    }
+
     /// Returns `true` if it is time to stop.
     pub(crate) fn is_due(&self) -> bool {
         self.cancelled.is_some_and(|cancelled| cancelled.load(Ordering::Relaxed))

@@ -109,7 +109,8 @@ impl Planner {
         self
     }
 
-    /// Sets a flag that ends the search when another thread sets it. The best plan so far is returned.
+    /// Sets a flag that ends the search when another thread sets it. The best plan so far is returned; before
+    /// the first one is complete, a plan in which nothing shares memory.
     #[must_use]
     pub fn cancel(mut self, cancelled: Arc<AtomicBool>) -> Self {
         self.cancelled = Some(cancelled);
@@ -254,8 +255,9 @@ impl<F: FnMut(&SearchProgress) -> ControlFlow<()>> PlanSearch<'_, F> {
                 break;
             }
             // Around fixed offsets, the first plan may take the square of the number of buffers.
-            let has_fallback = self.has_plan || !shared.normal.is_free();
-            let stop = if has_fallback { self.budget.stop() } else { Stop::NEVER };
+            let has_time = self.has_plan || !shared.normal.is_free();
+            let stop = self.budget.stop();
+            let stop = if has_time { stop } else { stop.without_time() };
             let limit = if self.has_plan { self.best.height - 1 } else { u64::MAX };
             let place = |heuristic: &Heuristic| heuristic.place(shared, limit, &stop);
             let is_final =

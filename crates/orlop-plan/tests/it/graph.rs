@@ -335,6 +335,22 @@ proptest! {
     }
 }
 
+/// All orders of nodes that only add to what is live have the same peak, and no set of them can be left out.
+#[test]
+fn all_sets_of_independent_nodes_are_searched() {
+    let search = |width: u64| {
+        let mut graph = GraphBuilder::new();
+        let input = graph.input("input", 256);
+        for number in 0..width {
+            let output = op(&mut graph, "output", &[input], 256 * (1 + number));
+            graph.keep(output).unwrap();
+        }
+        MinPeak::new().search(&graph.finish()).is_exact
+    };
+    assert!(search(15));
+    assert!(!search(17));
+}
+
 #[test]
 fn a_search_of_too_many_sets_of_nodes_is_given_up() {
     let mut graph = GraphBuilder::new();

@@ -4,6 +4,7 @@
 mod conflicts;
 mod constrained;
 mod graph;
+mod graph_parts;
 mod hostile;
 mod random;
 mod search;

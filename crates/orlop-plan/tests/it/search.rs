@@ -176,6 +176,19 @@ fn a_cancelled_planner_takes_up_no_hints() {
 }
 
 #[test]
+fn a_cancelled_planner_completes_no_plan() {
+    let planner = Planner::new().threads(1).cancel(Arc::new(AtomicBool::new(true)));
+    let problem = hard();
+    let plan = planner.plan(&problem);
+    verify(&problem, &plan).unwrap();
+    let total: u64 = problem.buffers().iter().map(|buffer| buffer.size).sum();
+    assert!(plan.height() >= total && Planner::new().plan(&problem).height() < total);
+    // Time that is over does not keep the first plan from its end.
+    let late = Planner::new().budget(SearchBudget::iterations(1).within(std::time::Duration::ZERO));
+    assert_eq!(late.plan(&problem), Planner::new().budget(SearchBudget::iterations(1)).plan(&problem));
+}
+
+#[test]
 fn a_cancelled_planner_stacks_buffers_above_what_is_fixed() {
     let planner = Planner::new().threads(1).cancel(Arc::new(AtomicBool::new(true)));
     let problem = live_together(|builder| builder.fix(0, 1000).unwrap());
