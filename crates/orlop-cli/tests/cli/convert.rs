@@ -248,7 +248,7 @@ fn a_recording_becomes_a_database() {
         [(&named, vec!["convert", &*run, &*named]), (&other, vec!["convert", &run, &other, "--to", "sqlite"])]
     {
         let told = stdout(&orlop(&arguments));
-        assert!(told.contains("3 events as an SQLite database"), "{told}");
+        assert!(told.contains("4 events as an SQLite database"), "{told}");
         assert!(fs::read(file).expect("a file").starts_with(b"SQLite format 3\0"));
     }
 }
