@@ -38,10 +38,10 @@ fn order_outside_of_captures(stream: StreamId, earlier: StreamId) -> Option<Resu
         Err(error) => return Some(Err(error)),
     };
     let waited = match of.events.handle(event) {
-        // SAFETY: the target keeps the stream, and the pool the event.
-        Some(event) => {
-            device.on_stream(handle, |driver| unsafe { call!(driver, cuStreamWaitEvent(handle, event, 0)) })
-        }
+        Some(event) => device.on_stream(handle, |driver| {
+            // SAFETY: the target keeps the stream, and the pool the event.
+            unsafe { call!(driver, cuStreamWaitEvent(handle, event, 0)) }
+        }),
         None => Ok(()),
     };
     of.events.forget(event);
