@@ -20,7 +20,8 @@ pub(crate) fn order(stream: StreamId, earlier: StreamId) -> Result<(), CudaError
 }
 
 /// Orders two streams if the waiting one does not capture, and neither is a default stream, which cannot be
-/// a part of a capture. Then it does not matter whether the earlier one captures, and the driver is not asked.
+/// a part of a capture. Then it does not matter whether the earlier one captures, and the driver is not
+/// asked.
 fn order_outside_of_captures(stream: StreamId, earlier: StreamId) -> Option<Result<(), CudaError>> {
     let (
         StreamTarget::Stream { device, handle, _entry },
