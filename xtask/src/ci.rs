@@ -2,6 +2,9 @@
 //!
 //! A failing step does not stop the ones after it, so one run reports all failures.
 
+use std::panic::resume_unwind;
+use std::thread;
+
 use crate::loom::SearchDepth;
 use crate::report::Report;
 use crate::shell::Shell;
@@ -10,7 +13,9 @@ use crate::{checks, fuzz, golden, loom, mutate, powerset, san, setup, tidy, whee
 /// The folder of the repository's reference data.
 const TESTDATA: &str = "testdata";
 
-/// Runs every step and prints the summary.
+/// Runs every step and prints the summary. The steps go in two lanes at once, by the target folder that they
+/// build in: Cargo lets one build at a time into a folder, and each lane alone leaves processors idle
+/// while it links and while single tests run.
 pub(crate) fn run(shell: &Shell, report: &mut Report, install: bool) {
     let shell = &shell.quiet();
     if install {
@@ -18,22 +23,38 @@ pub(crate) fn run(shell: &Shell, report: &mut Report, install: bool) {
     }
     report.step("fmt", || checks::fmt(shell));
     report.step("tidy", || tidy::run(shell));
+    let apart = thread::scope(|scope| {
+        let apart = scope.spawn(|| with_own_folders(shell));
+        in_the_common_folder(shell, report);
+        apart.join().unwrap_or_else(|panic| resume_unwind(panic))
+    });
+    report.append(apart);
+    report.print_summary();
+}
+
+/// Runs the steps that build in Cargo's target folder.
+fn in_the_common_folder(shell: &Shell, report: &mut Report) {
     report.step("clippy", || checks::clippy(shell));
     report.step("test", || checks::test(shell));
     report.step("doc", || checks::doc(shell));
     report.step("package", || checks::package(shell));
-    report.step("msrv", || checks::msrv(shell));
     report.step("semver", || checks::semver(shell));
     golden::run(shell, report, &shell.root().join(TESTDATA));
     checks::deny(shell, report);
     report.step("wheel: sources", || wheel::sources(shell));
     powerset::run(shell, report);
     checks::targets(shell, report);
+}
+
+/// Runs the steps that build in folders of their own, with other compilers or other flags.
+fn with_own_folders(shell: &Shell) -> Report {
+    let mut report = Report::default();
+    report.step("msrv", || checks::msrv(shell));
     report.step("fuzz --short", || fuzz::short(shell, None, fuzz::SHORT));
     report.step("loom", || loom::run(shell, SearchDepth::Short, None));
     report.step("loom --mutate", || mutate::run(shell, SearchDepth::Short, None));
     report.step("san: address", || san::address(shell));
     report.step("san: thread", || san::thread(shell));
     report.step("san: miri", || san::miri(shell, SearchDepth::Short));
-    report.print_summary();
+    report
 }

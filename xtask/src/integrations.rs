@@ -25,8 +25,9 @@ const CLASSIFIER: &str = "testdata/onnx-wild/rapidocr_onnxruntime__ch_ppocr_mobi
 /// An integration: its name on the command line, and what runs it.
 type Integration = (&'static str, fn(&Shell) -> Result<Outcome>);
 
-const ALL: [Integration; 6] = [
+const ALL: [Integration; 7] = [
     ("arrow", arrow),
+    ("burn", burn),
     ("candle", candle),
     ("kv-opendal", kv_opendal),
     ("kvbm", kvbm),
@@ -63,6 +64,15 @@ pub(crate) fn sources(shell: &Shell) -> Result<Outcome> {
 /// Tests `orlop-arrow`.
 fn arrow(shell: &Shell) -> Result<Outcome> {
     shell.run("integrations-arrow-test", cargo(shell, "test").args(["-p", "orlop-arrow"]))?;
+    Ok(Outcome::passed())
+}
+
+/// Tests `orlop-burn`, and runs its example.
+fn burn(shell: &Shell) -> Result<Outcome> {
+    shell.run("integrations-burn-test", cargo(shell, "test").args(["-p", "orlop-burn"]))?;
+    let mut example = cargo(shell, "run");
+    example.args(["--release", "-p", "orlop-burn", "--example", "mapped_weights"]);
+    shell.run("integrations-burn-example", &mut example)?;
     Ok(Outcome::passed())
 }
 

@@ -45,7 +45,9 @@ mod observer;
 mod report;
 
 pub use self::allocator::{Allocator, LookupResult, Semantics, TagUse, Usage};
-pub use self::block::{Block, CopyRange, Deleter, MemoryBlock, Request, SharedElements, Tag, TypedBlock};
+pub use self::block::{
+    Block, CopyRange, Deleter, MemoryBlock, PendingCopy, Request, SharedElements, Tag, TypedBlock,
+};
 pub use self::device_ops::{DeviceOps, DevicePtr, HostOps};
 pub use self::error::{Error, Result};
 pub use self::handle::{AllocatorRef, ExternalAccount};

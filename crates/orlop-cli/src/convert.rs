@@ -26,7 +26,7 @@ pub(crate) struct ConvertArguments {
 
     /// The format to write [default: by the extension of OUTPUT: .pickle or .pkl, .json (a snapshot),
     /// .trace.json (for Perfetto), .pb.gz or .pprof (for pprof), .csv, .parquet,
-    /// .orlop]
+    /// .sqlite or .db, .orlop]
     #[arg(long, value_name = "FORMAT")]
     pub(crate) to: Option<RecordingFormat>,
 
@@ -149,6 +149,8 @@ pub(crate) fn write(
         RecordingFormat::Csv => csv::write_csv(history, file),
         #[cfg(feature = "parquet")]
         RecordingFormat::Parquet => orlop::trace::formats::parquet::write_parquet(history, file),
+        #[cfg(feature = "sqlite")]
+        RecordingFormat::Sqlite => orlop::trace::formats::sqlite::write_sqlite(history, file),
         RecordingFormat::Orlop => binary::write_binary(history, file),
     };
     written.map_err(|error| error.to_string())

@@ -6,6 +6,7 @@ use crate::output::{self, Failures};
 use crate::table::{self, bytes, count, counted, more, plain};
 use clap::Args;
 use orlop::lab::compare::{DeviceDiff, Diff, MetricChange, SiteDiff, SiteMatching};
+use orlop::lab::verdict::RunVerdict;
 use orlop::trace::formats::DeviceLabel;
 use serde::Serialize;
 use std::fmt::Write as _;
@@ -28,6 +29,10 @@ pub(crate) struct DiffArguments {
     #[arg(long)]
     pub(crate) lines: bool,
 
+    /// Does not wrap call sites to fit 80 characters
+    #[arg(long)]
+    pub(crate) wide: bool,
+
     /// Prints JSON, an object, instead of tables
     #[arg(long)]
     pub(crate) json: bool,
@@ -37,6 +42,7 @@ pub(crate) struct DiffArguments {
 struct DiffEntry {
     before: String,
     after: String,
+    verdict: RunVerdict,
     #[serde(flatten)]
     diff: Diff,
 }
@@ -47,17 +53,21 @@ pub(crate) fn run(arguments: &DiffArguments) -> Result<(), Failures> {
         .map(|file| histories::read_profile(file, depth, ProfileSource::Any));
     let (before, after) = Failures::join(before, after)?;
     let matching = if arguments.lines { SiteMatching::Line } else { SiteMatching::Function };
-    let mut diff = Diff::of(&before, &after, matching);
+    let mut diff = Diff::of(&before.profile, &after.profile, matching);
+    let names = [&arguments.before, &arguments.after].map(|file| file.display().to_string());
+    let verdict = diff.verdict(&names[0], &names[1], after.is_recording);
     let hidden: Vec<usize> =
         diff.devices.iter_mut().map(|device| truncate_sites(device, arguments.naming.top.get())).collect();
     if arguments.json {
-        let [before, after] = [&arguments.before, &arguments.after].map(|file| file.display().to_string());
-        return output::print_json(&DiffEntry { before, after, diff });
+        let [before, after] = names;
+        return output::print_json(&DiffEntry { before, after, verdict, diff });
     }
-    let texts: Vec<String> =
-        diff.devices.iter().zip(hidden).map(|(device, hidden)| text(device, hidden)).collect();
-    let nothing = "no device was used\n".to_owned();
-    output::print(&if texts.is_empty() { nothing } else { texts.join("\n") })
+    let width = (!arguments.wide).then_some(table::WIDTH);
+    let mut all = table::wrapped(&verdict.to_string());
+    for (device, hidden) in diff.devices.iter().zip(hidden) {
+        all = all + "\n" + &text(device, hidden, width);
+    }
+    output::print(&all)
 }
 
 /// Keeps the sites with the most growth and the most shrinkage. Returns the number of omitted sites.
@@ -75,7 +85,7 @@ fn truncate_sites(device: &mut DeviceDiff, top: usize) -> usize {
     sites - up - down
 }
 
-fn text(device: &DeviceDiff, hidden: usize) -> String {
+fn text(device: &DeviceDiff, hidden: usize, width: Option<u16>) -> String {
     let mut text = format!("{}\n", DeviceLabel(device.device));
     let mut table = table::new([""], ["before", "after", "growth", ""]);
     let rows = [
@@ -95,7 +105,7 @@ fn text(device: &DeviceDiff, hidden: usize) -> String {
         text.push_str("  no call site differs\n");
         return text;
     }
-    text.push_str(&sites(&device.sites));
+    text.push_str(&sites(&device.sites, width));
     if hidden > 0 {
         // Writing to a String cannot fail.
         let sites = counted(hidden as u64, "call site");
@@ -116,9 +126,12 @@ pub(crate) fn changes(change: MetricChange, unit: fn(u64) -> String) -> [String;
 }
 
 /// Formats the differences by call site.
-pub(crate) fn sites(sites: &[SiteDiff]) -> String {
-    let mut table =
-        table::new_with_text(["peak", "growth", "end", "growth", "allocations", ""], "call site", None);
+pub(crate) fn sites(sites: &[SiteDiff], width: Option<u16>) -> String {
+    let mut table = table::new_with_text(
+        ["peak", "growth", "end", "growth", "allocations", ""],
+        "call site",
+        table::inner(width),
+    );
     for site in sites {
         let numbers = [
             bytes(site.peak.after),

@@ -3,8 +3,9 @@
 use crate::arguments::bytes;
 use crate::dry_run::{Search, Sweep};
 use clap::{Args, ValueEnum};
+use orlop_dryrun::assumptions::Assumptions;
 use orlop_dryrun::gpu::GpuModel;
-use orlop_dryrun::settings::{Fraction, MAX_DEVICES, WorkspaceRule};
+use orlop_dryrun::settings::{MAX_DEVICES, WorkspaceRule};
 use std::ffi::OsString;
 use std::path::PathBuf;
 
@@ -49,6 +50,11 @@ impl Devices {
 }
 
 impl DryRunArguments {
+    /// Returns the assumptions; of two with the same name, the last one counts.
+    pub(crate) fn assumptions(&self) -> Assumptions {
+        self.assume.iter().fold(Assumptions::default(), |all, one| all.with(one).unwrap_or(all))
+    }
+
     /// Returns the model of the GPUs.
     pub(crate) fn gpu(&self) -> Result<GpuModel, String> {
         match (&self.device, &self.devices.gpu) {
@@ -61,9 +67,12 @@ impl DryRunArguments {
     }
 }
 
-fn mask_assumption(text: &str) -> Result<Fraction, String> {
-    let part = text.strip_prefix("mask=").and_then(Fraction::parse);
-    part.ok_or_else(|| "an assumption is like mask=0.5, with a number from 0 to 1".to_owned())
+/// Checks an assumption, which is kept as it is written.
+fn assumption(text: &str) -> Result<String, String> {
+    let checked = Assumptions::default().with(text);
+    checked.map(|_| text.to_owned()).ok_or_else(|| {
+        "an assumption is like mask=0.5 (a number from 0 to 1), unique=20 (from 1 on) or max=9".to_owned()
+    })
 }
 
 #[derive(Debug, Args)]
@@ -94,10 +103,12 @@ pub(crate) struct DryRunArguments {
     #[arg(long, value_name = "FILE")]
     pub(crate) convolutions: Option<PathBuf>,
 
-    /// The value assumed for what is not computed, like mask=0.5: half of a mask's elements are true, and
-    /// x[mask] has half of the size of x [default: mask=0]
-    #[arg(long, value_name = "NAME=VALUE", value_parser = mask_assumption)]
-    pub(crate) assume: Option<Fraction>,
+    /// What is assumed of values that kernels compute and that decide sizes. mask=0.5: half of a mask's
+    /// elements are true, and x[mask] has half of the size of x. unique=20: unique and coalesce find 20
+    /// distinct values. max=9: the maximum of integers is 9, and one_hot makes 10 classes
+    /// [default: mask=0,unique=1,max=0]
+    #[arg(long, value_name = "NAME=VALUE,..", value_parser = assumption, value_delimiter = ',')]
+    pub(crate) assume: Vec<String>,
 
     /// Writes checkpoints of the program, although their values are noise [default: torch.save and
     /// safetensors write no files]

@@ -8,6 +8,7 @@ use crate::table::{self, bytes, count, more};
 use crate::target;
 use clap::Args;
 use orlop::lab::compare::{Gate, GateMetric, MetricCheck, Profile, SiteDiff, Tolerance};
+use orlop::lab::verdict::RunVerdict;
 use orlop::trace::formats::DeviceLabel;
 use serde::Serialize;
 use std::path::{Path, PathBuf};
@@ -34,6 +35,10 @@ pub(crate) struct GateArguments {
     #[command(flatten)]
     pub(crate) naming: NamingArguments,
 
+    /// Does not wrap call sites to fit 80 characters
+    #[arg(long)]
+    pub(crate) wide: bool,
+
     /// Prints JSON, an object, instead of a table
     #[arg(long)]
     pub(crate) json: bool,
@@ -46,6 +51,7 @@ const MAX_SITES: usize = 3;
 struct GateEntry {
     file: String,
     baseline: String,
+    verdict: RunVerdict,
     #[serde(flatten)]
     gate: Gate,
 }
@@ -54,6 +60,7 @@ struct GateEntry {
 #[derive(Serialize)]
 struct WrittenBaseline {
     output: String,
+    verdict: RunVerdict,
     /// The size of the file; `None` if it is not a regular file.
     bytes: Option<u64>,
 }
@@ -69,19 +76,22 @@ pub(crate) fn run(arguments: &GateArguments) -> Result<(), Failures> {
     let Some(path) = &arguments.baseline else { return Ok(()) };
     let baseline = histories::read_profile(path, depth, ProfileSource::Whole);
     // Names are compared, so they must have the same depth.
-    let depth = baseline.as_ref().map_or(depth, |baseline| baseline.depth);
+    let depth = baseline.as_ref().map_or(depth, |baseline| baseline.profile.depth);
     let run = histories::read_profile(&arguments.file, depth, ProfileSource::Whole);
     let (baseline, run) = Failures::join(baseline, run)?;
-    let mut gate = Gate::check(&run, &baseline, arguments.tolerance);
+    let mut gate = Gate::check(&run.profile, &baseline.profile, arguments.tolerance);
+    let names = [&arguments.file, path].map(|file| file.display().to_string());
+    let verdict = gate.verdict(&names[0], &names[1]);
     let failures: Vec<String> = gate.breaches().map(|check| failure(check, gate.tolerance)).collect();
     for check in &mut gate.checks {
         check.sites.truncate(arguments.naming.top.get());
     }
     if arguments.json {
-        let [file, baseline] = [&arguments.file, path].map(|file| file.display().to_string());
-        output::print_json(&GateEntry { file, baseline, gate })?;
+        let [file, baseline] = names;
+        output::print_json(&GateEntry { file, baseline, verdict, gate })?;
     } else {
-        output::print(&text(&gate))?;
+        let width = (!arguments.wide).then_some(table::WIDTH);
+        output::print(&format!("{}\n{}", table::wrapped(&verdict.to_string()), text(&gate, width)))?;
     }
     Failures::check(failures)
 }
@@ -92,11 +102,13 @@ fn write(path: &Path, run: &Path, profile: &Profile, json: bool) -> Result<(), F
     let text = text + "\n";
     let size = target::put_bytes(path, run, text.as_bytes())?;
     let output = path.display().to_string();
+    let verdict = profile.verdict(&run.display().to_string(), &output);
     if json {
-        return output::print_json(&WrittenBaseline { output, bytes: size });
+        return output::print_json(&WrittenBaseline { output, verdict, bytes: size });
     }
     let Some(size) = size else { return Ok(()) };
-    output::print(&format!("{output}: the baseline, {}\n", bytes(size)))
+    let verdict = table::wrapped(&verdict.to_string());
+    output::print(&format!("{verdict}\n{output}: {}\n", bytes(size)))
 }
 
 fn unit(metric: GateMetric) -> fn(u64) -> String {
@@ -106,8 +118,9 @@ fn unit(metric: GateMetric) -> fn(u64) -> String {
     }
 }
 
-fn text(gate: &Gate) -> String {
-    let mut table = table::new(["device", ""], ["baseline", "run", "growth", "", "limit", "verdict"]);
+fn text(gate: &Gate, width: Option<u16>) -> String {
+    let mut table = table::new(["device", ""], ["baseline", "run", "growth", "", "limit", ""]);
+    table::fit(&mut table, 1, width);
     for check in &gate.checks {
         let unit = unit(check.metric);
         let limit = [unit(check.limit), if check.passed { "pass" } else { "FAIL" }.to_owned()];
@@ -123,7 +136,7 @@ fn text(gate: &Gate) -> String {
         }
         last = Some((check.device, check.metric));
         text.push_str(&format!("\n{}, {}: what grew\n", DeviceLabel(check.device), check.metric));
-        text.push_str(&sites(&check.sites));
+        text.push_str(&sites(&check.sites, width));
     }
     text
 }

@@ -106,9 +106,20 @@ pub(crate) enum ProfileSource {
     Any,
 }
 
+/// A profile with its source.
+pub(crate) struct SourcedProfile {
+    pub(crate) profile: Profile,
+    /// Whether it is that of a recording, and not a baseline.
+    pub(crate) is_recording: bool,
+}
+
 /// Reads a profile, or creates that of a history with names of `depth` lines. The file is opened once,
 /// because it may be a pipe.
-pub(crate) fn read_profile(path: &Path, depth: usize, source: ProfileSource) -> Result<Profile, String> {
+pub(crate) fn read_profile(
+    path: &Path,
+    depth: usize,
+    source: ProfileSource,
+) -> Result<SourcedProfile, String> {
     let wrong = |error: &dyn std::fmt::Display| format!("{}: {error}", path.display());
     if !is_stream(path) {
         let history = read_silently(path)?;
@@ -133,7 +144,7 @@ pub(crate) fn read_profile(path: &Path, depth: usize, source: ProfileSource) -> 
     if source == ProfileSource::Whole && profile.devices.iter().all(|device| device.allocations == 0) {
         return Err(wrong(&UnreliableReplay::NoHistory));
     }
-    Ok(profile)
+    Ok(SourcedProfile { profile, is_recording: false })
 }
 
 /// Returns an error if no run was recorded, which a gate would pass.
@@ -165,13 +176,13 @@ fn profile_of(
     history: &History,
     depth: usize,
     source: ProfileSource,
-) -> Result<Profile, String> {
+) -> Result<SourcedProfile, String> {
     if source == ProfileSource::Whole {
         require_complete(path, &history.warnings)?;
         require_run(path, history)?;
     }
     report_warnings(path, &history.warnings);
-    Ok(Profile::of(history, depth))
+    Ok(SourcedProfile { profile: Profile::of(history, depth), is_recording: true })
 }
 
 /// Reads a history from an open file.

@@ -45,7 +45,7 @@ pub(crate) fn run(arguments: &InfoArguments) -> Result<(), Failures> {
         return output::print_json(&entries);
     }
     let texts: Vec<String> = entries.iter().map(text).collect();
-    output::print(&texts.join("\n"))
+    output::print(&table::wrapped(&texts.join("\n")))
 }
 
 fn text(entry: &InfoEntry<'_>) -> String {

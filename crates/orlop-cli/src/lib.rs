@@ -48,7 +48,7 @@ mod why_oom;
 use self::arguments::{Arguments, Command, SnapshotCommand, TraceCommand};
 pub use self::histories::devices;
 pub use self::isolated::ProgramCommand;
-pub use self::report::page;
+pub use self::report::{ReportPage, page};
 use clap::Parser;
 use std::ffi::OsString;
 

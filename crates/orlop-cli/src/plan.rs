@@ -170,7 +170,7 @@ fn print_one(
     if arguments.json {
         return output::print_json(&answer.entry);
     }
-    output::print(&format!("{}{}{written}", answer.head, text(answer)))
+    output::print(&table::wrapped(&format!("{}{}{written}", answer.head, text(answer))))
 }
 
 /// Prints plans for several numbers, which may all have the same memory.
@@ -184,6 +184,7 @@ fn print_several(
     }
     let peak = answers.iter().map(|answer| answer.entry.plan.peak).max().unwrap_or(0);
     let mut rows = table::new([""], ["peak", "bound", "verdict", "of the largest"]);
+    table::fit(&mut rows, 0, Some(table::WIDTH));
     for answer in &answers {
         let plan = &answer.entry.plan;
         let numbers = [
@@ -208,7 +209,7 @@ fn print_several(
     if arguments.json {
         return output::print_json(&entries);
     }
-    output::print(&format!("{head}\n{}\n{written}", rows.trim_fmt()))
+    output::print(&table::wrapped(&format!("{head}\n{}\n{written}", rows.trim_fmt())))
 }
 
 /// Plans a problem that is no graph.
@@ -326,13 +327,17 @@ fn milliseconds(time: Duration) -> f64 {
 
 fn text(answer: &Answer) -> String {
     let (entry, other) = (&answer.entry, answer.other.as_ref());
-    let mut rows = table::new([""], ["peak", "bound", "verdict", "time", "of the plan"]);
     let best = entry.plan.peak;
     // Another order of a graph's nodes can need less.
-    let order = if entry.source == "onnx" { " for this order" } else { "" };
+    let (title, order) = match entry.source {
+        "onnx" => ("verdict for\nthis order", " for this order"),
+        _ => ("verdict", ""),
+    };
+    let mut rows = table::new([""], ["peak", "bound", title, "time", "of the plan"]);
+    table::fit(&mut rows, 0, Some(table::WIDTH));
     let mut add = |name: &str, planned: &Planned| {
         let (plan, time) = (&planned.plan, nanoseconds(planned.time));
-        let verdict = format!("{}{order}", plan.verdict());
+        let verdict = plan.verdict().to_string();
         let numbers = [bytes(plan.height()), bytes(plan.lower_bound()), verdict, time];
         rows.add_row(table::row([name], numbers.into_iter().chain([times(plan.height(), best)])));
     };

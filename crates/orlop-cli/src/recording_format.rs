@@ -20,6 +20,9 @@ pub(crate) enum RecordingFormat {
     /// A table of events for databases and data frames
     #[cfg(feature = "parquet")]
     Parquet,
+    /// The same table as an SQLite database
+    #[cfg(feature = "sqlite")]
+    Sqlite,
     /// orlop's own format, which is lossless
     Orlop,
 }
@@ -38,6 +41,10 @@ impl RecordingFormat {
             (".csv", Self::Csv),
             #[cfg(feature = "parquet")]
             (".parquet", Self::Parquet),
+            #[cfg(feature = "sqlite")]
+            (".sqlite", Self::Sqlite),
+            #[cfg(feature = "sqlite")]
+            (".db", Self::Sqlite),
             (".orlop", Self::Orlop),
         ];
         endings.into_iter().find(|(ending, _)| name.ends_with(ending)).map(|(_, format)| format)
@@ -68,6 +75,8 @@ impl fmt::Display for RecordingFormat {
             Self::Csv => "a table",
             #[cfg(feature = "parquet")]
             Self::Parquet => "a Parquet table",
+            #[cfg(feature = "sqlite")]
+            Self::Sqlite => "an SQLite database",
             Self::Orlop => "an orlop recording",
         })
     }

@@ -9,7 +9,6 @@ use crate::progress::Progress;
 use crate::table;
 use orlop::lab::cpu_bench::{Replay, ReplayReport, ReplaySummary, TouchPattern};
 use orlop::memory::backing::{Backing as _, BackingRef};
-use std::fmt::Write as _;
 use std::time::Duration;
 
 /// The time for one trace with one allocator, unless the number of passes is given.
@@ -119,12 +118,10 @@ fn text(
     let idle = traces.iter().map(|named| Replay::new(&named.trace).repeat(8).overhead());
     let overhead = idle.fold(0.0, f64::max);
     let threads = table::counted(arguments.threads.get() as u64, "thread");
-    // Writing to a String cannot fail.
-    let _ = writeln!(
-        text,
+    text += &table::wrapped(&format!(
         "{threads}, touching {}, over {backing}. ns/op is the median of the passes after the first; cold is \
          the first pass. The replay loop alone takes up to {overhead:.1} ns/op.",
         touch(arguments),
-    );
+    ));
     text
 }

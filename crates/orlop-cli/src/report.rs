@@ -2,7 +2,7 @@
 
 use crate::arguments::ReportArguments;
 use crate::output::Failures;
-use crate::table::bytes;
+use crate::table::{self, bytes};
 use crate::task_progress::TaskProgress;
 use crate::{histories, output, target};
 use orlop::lab::LabError;
@@ -23,16 +23,17 @@ pub(crate) fn run(arguments: &ReportArguments) -> Result<(), Failures> {
     histories::report_omitted(&arguments.file, &history, arguments.device);
     let progress = TaskProgress::start(format!("replaying {source}"));
     // Rendered in memory first: a failure leaves no file behind.
-    let (page, settings) =
+    let ReportPage { html, settings, verdicts } =
         page(&history, title, &source, arguments.device).map_err(|error| format!("{source}: {error}"))?;
     drop(progress);
-    let size = target::put_bytes(&arguments.output, &arguments.file, &page)?;
+    let size = target::put_bytes(&arguments.output, &arguments.file, &html)?;
     let output = arguments.output.display().to_string();
     if arguments.json {
-        return output::print_json(&WrittenReport { output, bytes: size, settings });
+        return output::print_json(&WrittenReport { output, bytes: size, settings, verdicts });
     }
     let Some(size) = size else { return Ok(()) };
-    output::print(&format!("{output}: {}, open it in a browser\n", bytes(size)))
+    let verdict = verdicts.first().map_or_else(String::new, |first| first.verdict.to_string());
+    output::print(&format!("{}\n{output}: {}, open it in a browser\n", table::wrapped(&verdict), bytes(size)))
 }
 
 /// The output of a written report.
@@ -43,10 +44,23 @@ struct WrittenReport {
     bytes: Option<u64>,
     /// The number of settings and allocators on the page.
     settings: usize,
+    /// The verdicts on the devices of the page, the most urgent first.
+    verdicts: Vec<DeviceVerdict>,
+}
+
+/// A page, and what it says first.
+#[derive(Debug)]
+pub struct ReportPage {
+    /// The page.
+    pub html: Vec<u8>,
+    /// The number of settings and allocators on it.
+    pub settings: usize,
+    /// The verdicts on its devices, the most urgent first.
+    pub verdicts: Vec<DeviceVerdict>,
 }
 
 /// Renders the page of a history with the verdicts on its devices, or on one of them, and the costs of other
-/// settings. Returns it with the number of settings. `source` is the recording, as commands name it.
+/// settings. `source` is the recording, as commands name it.
 ///
 /// # Errors
 ///
@@ -56,17 +70,18 @@ pub fn page(
     title: &str,
     source: &str,
     device: Option<u32>,
-) -> Result<(Vec<u8>, usize), LabError> {
+) -> Result<ReportPage, LabError> {
     let mut report = ReportData::new(history).title(title).source(source);
     let sweeps = sweeps(history, device);
-    let (rows, verdicts) = (rows(&sweeps), verdicts(history, &sweeps, source));
+    let (rows, mut verdicts) = (rows(&sweeps), verdicts(history, &sweeps, source));
     report = report.what_if(&rows).verdicts(&verdicts);
     if let Some(device) = device {
         report = report.device(device);
     }
-    let mut page = Vec::new();
-    report.write(&mut page)?;
-    Ok((page, rows.len()))
+    let mut html = Vec::new();
+    report.write(&mut html)?;
+    verdicts.retain(|shown| device.is_none_or(|only| shown.device == only));
+    Ok(ReportPage { html, settings: rows.len(), verdicts })
 }
 
 /// Tries other settings on the shown devices.

@@ -46,22 +46,24 @@ pub(crate) fn run(arguments: &ReplayArguments, policy: AllocatorChoice) -> Resul
         return failures(&outcomes);
     }
     let mut table = table::new(
-        ["trace", "allocator"],
-        ["peak live", "peak reserved", "ratio", "retries", "moved", "operations", "ns/op"],
+        ["trace"],
+        ["peak\nlive", "peak\nreserved", "ratio", "retries", "moved", "oper-\nations", "ns/op"],
     );
+    table::fit(&mut table, 0, Some(table::WIDTH));
     for Replayed { file, outcome, .. } in &outcomes {
         let numbers = [
             table::bytes(outcome.peak_live),
             table::bytes(outcome.peak_reserved),
-            format!("{:.4}", outcome.ratio),
+            format!("{:.3}", outcome.ratio),
             table::count(outcome.retries),
             table::bytes(outcome.remapped),
             table::count(outcome.operations),
             what_if::nanoseconds_each(outcome),
         ];
-        table.add_row(table::row([name(file).as_str(), outcome.rules.as_str()], numbers));
+        table.add_row(table::row([&*name(file)], numbers));
     }
-    output::print(&format!("{}\n", table.trim_fmt()))?;
+    let rules = outcomes.first().map_or("", |replayed| &replayed.outcome.rules);
+    output::print(&format!("{}\n{}\n", table::wrapped(rules).trim_end(), table.trim_fmt()))?;
     failures(&outcomes)
 }
 

@@ -80,13 +80,14 @@ pub(crate) fn run(arguments: &SnapshotInfoArguments) -> Result<(), Failures> {
 fn text(entry: &SnapshotEntry, width: Option<u16>) -> String {
     let verdict = |verdict: &RunVerdict| table::wrapped(&verdict.to_string());
     let mut text = entry.verdicts.first().map_or_else(String::new, |first| verdict(first) + "\n");
+    let wrap = |line: String| fitting(line, width);
     let _ = writeln!(text, "{}", entry.file);
     let info = &entry.info;
     if let Some(settings) = info.settings.as_deref().filter(|settings| !settings.is_empty()) {
-        let _ = writeln!(text, "  settings       {}", plain(settings));
+        text += &wrap(format!("  settings       {}", plain(settings)));
     }
     for warning in info.warnings.iter().take(MAX_WARNINGS) {
-        let _ = writeln!(text, "  warning        {}", plain(warning));
+        text += &wrap(format!("  warning        {}", plain(warning)));
     }
     if let Some(more) = info.warning_count.checked_sub(MAX_WARNINGS as u64).filter(|&more| more > 0) {
         let _ = writeln!(text, "  warning        and {} more", count(more));
@@ -103,7 +104,7 @@ fn text(entry: &SnapshotEntry, width: Option<u16>) -> String {
 fn device_text(text: &mut String, device: &DeviceInfo, width: Option<u16>) {
     let _ = writeln!(text, "\n{}", DeviceLabel(device.device));
     let mut say = |what: &str, value: String| {
-        let _ = writeln!(text, "  {what:<14} {value}");
+        *text += &fitting(format!("  {what:<14} {value}"), width);
     };
     if let Some(memory) = device.memory {
         say("memory", bytes(memory));
@@ -155,7 +156,7 @@ fn device_text(text: &mut String, device: &DeviceInfo, width: Option<u16>) {
         "live at end",
         format!("{}, {}", bytes(device.end.live.bytes), counted(device.end.live.blocks, "block")),
     );
-    categories::text(text, &device.categories, inner_width(width));
+    categories::text(text, &device.categories, table::inner(width));
     for (when, instant) in [("at the peak", peak), ("at the end", &device.end)] {
         instant_text(text, when, instant, width);
     }
@@ -165,6 +166,11 @@ fn device_text(text: &mut String, device: &DeviceInfo, width: Option<u16>) {
     if device.more_out_of_memory > 0 {
         let _ = writeln!(text, "\n{} failed", counted(device.more_out_of_memory as u64, "more request"));
     }
+}
+
+/// Ends a line, which is wrapped if it has to fit a width.
+fn fitting(line: String, width: Option<u16>) -> String {
+    if width.is_some() { table::wrapped(&line) } else { line + "\n" }
 }
 
 fn foreign_text(foreign: &ForeignMemory) -> String {
@@ -199,7 +205,7 @@ fn refusal_text(refusals: &RefusalCount) -> String {
 fn instant_text(text: &mut String, when: &str, instant: &InstantInfo, width: Option<u16>) {
     if let Some(segments) = &instant.segments {
         let _ = writeln!(text, "\n{when}: {}", segments_text(segments));
-        text.push_str(&pools(segments));
+        text.push_str(&pools(segments, width));
     }
     live_text(text, when, &instant.live, width);
 }
@@ -218,10 +224,11 @@ fn segments_text(segments: &SegmentsInfo) -> String {
 }
 
 /// Formats the bytes of segments by pool and stream.
-fn pools(segments: &SegmentsInfo) -> String {
+fn pools(segments: &SegmentsInfo, width: Option<u16>) -> String {
     let titles = ["count", "reserved", "requested", "rounding", "pending", "split", "cached"];
     let has_streams = segments.pools.iter().any(|pool| pool.stream != 0);
     let mut table = table::new(["pool"], titles);
+    table::fit(&mut table, 0, table::inner(width));
     let numbers = |count_of: u64, bytes_of: &Fragmentation| {
         let Fragmentation { reserved, requested, rounding, pending, split, cached, .. } = *bytes_of;
         let bytes = [reserved, requested, rounding, pending, split, cached].map(bytes);
@@ -236,11 +243,6 @@ fn pools(segments: &SegmentsInfo) -> String {
         table.add_row(table::row(["all"], numbers(segments.segments, &segments.bytes)));
     }
     table::indented(&table)
-}
-
-/// Returns the width that is left beside the indentation.
-fn inner_width(width: Option<u16>) -> Option<u16> {
-    width.map(|width| width.saturating_sub(table::INDENTATION))
 }
 
 fn stream(stream: u64) -> String {
@@ -265,7 +267,7 @@ fn live_text(text: &mut String, when: &str, live: &LiveMemory, width: Option<u16
 }
 
 fn ranking(title: &str, ranking: &UsageRanking, width: Option<u16>) -> String {
-    let mut table = table::new_with_text(["bytes", "share", "blocks"], title, inner_width(width));
+    let mut table = table::new_with_text(["bytes", "share", "blocks"], title, table::inner(width));
     for group in &ranking.top {
         let numbers = [bytes(group.bytes), percent(group.share), count(group.blocks)];
         table.add_row(table::row_with_text(numbers, &with_frames(&group.name, &group.frames)));
@@ -278,7 +280,7 @@ fn ranking(title: &str, ranking: &UsageRanking, width: Option<u16>) -> String {
 }
 
 fn largest(blocks: &[BlockUsage], width: Option<u16>) -> String {
-    let mut table = table::new_with_text(["largest", "age", "address"], "call site", inner_width(width));
+    let mut table = table::new_with_text(["largest", "age", "address"], "call site", table::inner(width));
     for block in blocks {
         let age = block.age_ns.map_or_else(|| "older".to_owned(), duration);
         let numbers = [bytes(block.bytes), age, format!("{:#x}", block.address)];
@@ -308,7 +310,7 @@ pub(crate) fn failure_text(text: &mut String, failed: &OutOfMemoryReport, width:
         free if failed.cause == Some("limit") => format!("; the limit had {} left", bytes(free)),
         free => format!("; the device had {} left", bytes(free)),
     };
-    let wrap = |line: String| if width.is_some() { table::wrapped(&line) } else { line + "\n" };
+    let wrap = |line: String| fitting(line, width);
     text.push('\n');
     *text += &wrap(format!(
         "out of memory{}: {} requested by {} (event {}, {}){left}",
@@ -333,7 +335,7 @@ pub(crate) fn failure_text(text: &mut String, failed: &OutOfMemoryReport, width:
     }
     if let Some(segments) = &failed.segments {
         *text += &wrap(format!("  {}", segments_text(segments)));
-        text.push_str(&pools(segments));
+        text.push_str(&pools(segments, width));
     }
     if failed.fragmented {
         text.push_str("  the free memory would have been enough, but is not contiguous: expandable\n");

@@ -8,49 +8,54 @@ use orlop::types::ByteSize;
 /// Stands for an unknown value.
 const UNKNOWN: &str = "–";
 
-/// Formats reports, grouped by trace, and the means below them.
+/// Formats reports, a table for each trace, and the means below them.
 pub(crate) fn replay(reports: &[ReplayReport], means: &[ReplaySummary]) -> String {
-    let mut table = new(
-        ["trace", "allocator"],
-        ["operations", "ns/op", "cold", "peak live", "peak reserved", "ratio", "page faults", "RSS"],
-    );
-    let mut last = None;
-    for report in reports {
-        // The name of a trace is in its first row only.
-        let name = if last == Some(&report.trace) { "" } else { &report.trace };
-        last = Some(&report.trace);
-        table.add_row(row(
-            [name, &report.allocator],
+    let mut text = String::new();
+    for reports in reports.chunk_by(|one, next| one.trace == next.trace) {
+        let mut table = new(
+            ["allocator"],
             [
-                count(report.operations as u64),
-                nanoseconds(report.ns_per_op),
-                known(report.cold_ns_per_op.map(nanoseconds)),
-                bytes(report.peak_live),
-                bytes(report.peak_reserved),
-                format!("{:.2}", report.ratio),
-                known(report.page_faults.map(count)),
-                known(report.rss.map(bytes)),
+                "oper-\nations",
+                "ns/op",
+                "cold",
+                "peak\nlive",
+                "peak\nreserved",
+                "ratio",
+                "page\nfaults",
+                "RSS",
             ],
-        ));
+        );
+        fit(&mut table, 0, Some(WIDTH));
+        for report in reports {
+            table.add_row(row(
+                [&*report.allocator],
+                [
+                    count(report.operations as u64),
+                    nanoseconds(report.ns_per_op),
+                    known(report.cold_ns_per_op.map(nanoseconds)),
+                    bytes(report.peak_live),
+                    bytes(report.peak_reserved),
+                    format!("{:.2}", report.ratio),
+                    known(report.page_faults.map(count)),
+                    known(report.rss.map(bytes)),
+                ],
+            ));
+        }
+        text += &titled(reports.first().map_or("", |report| &report.trace), &table);
     }
-    let mut title = "geometric mean";
+    let Some(first) = means.first() else { return text };
+    let mut table = new(["allocator"], ["ns/op", "ratio"]);
     for mean in means {
-        table.add_row(row(
-            [title, &mean.allocator],
-            [
-                counted(mean.traces as u64, "trace"),
-                nanoseconds(mean.ns_per_op),
-                String::new(),
-                String::new(),
-                String::new(),
-                format!("{:.2}", mean.ratio),
-                String::new(),
-                String::new(),
-            ],
-        ));
-        title = "";
+        let numbers = [nanoseconds(mean.ns_per_op), format!("{:.2}", mean.ratio)];
+        table.add_row(row([&*mean.allocator], numbers));
     }
-    format!("{}\n", table.trim_fmt())
+    let title = format!("geometric mean of {}", counted(first.traces as u64, "trace"));
+    text + &titled(&title, &table)
+}
+
+/// Formats a table with a title above it, and an empty line below.
+fn titled(title: &str, table: &Table) -> String {
+    format!("{title}\n{}\n\n", table.trim_fmt())
 }
 
 /// Creates a table with these column titles, and a line below them.
@@ -75,14 +80,25 @@ pub(crate) fn new_with_text<'a>(
     width: Option<u16>,
 ) -> Table {
     let mut table = with_header(row_with_text(numbers.into_iter().map(str::to_owned), text));
-    if let Some(width) = width {
-        table.set_content_arrangement(ContentArrangement::Dynamic).set_width(width);
-        let numbers = table.column_count().saturating_sub(1);
-        for column in table.column_iter_mut().take(numbers) {
+    let text = table.column_count().saturating_sub(1);
+    fit(&mut table, text, width);
+    table
+}
+
+/// Wraps the column `text` where the table would be wider than `width` characters.
+pub(crate) fn fit(table: &mut Table, text: usize, width: Option<u16>) {
+    let Some(width) = width else { return };
+    table.set_content_arrangement(ContentArrangement::Dynamic).set_width(width);
+    for (index, column) in table.column_iter_mut().enumerate() {
+        if index != text {
             column.set_constraint(ColumnConstraint::ContentWidth);
         }
     }
-    table
+}
+
+/// Returns the width that is left beside the indentation.
+pub(crate) fn inner(width: Option<u16>) -> Option<u16> {
+    width.map(|width| width.saturating_sub(INDENTATION))
 }
 
 fn with_header(header: Vec<Cell>) -> Table {

@@ -18,6 +18,14 @@ pub(crate) enum Guess {
     Size,
     /// How many elements of a mask are true.
     Mask,
+    /// How many distinct values there are.
+    Distinct,
+    /// The maximum of integers.
+    Maximum,
+}
+
+impl Guess {
+    pub(crate) const ALL: [Self; 5] = [Self::Zero, Self::Size, Self::Mask, Self::Distinct, Self::Maximum];
 }
 
 /// Writes a line of the program as a C string into a buffer of this size.
@@ -31,7 +39,7 @@ const MAX_NAME: usize = 512;
 
 thread_local! {
     /// How many of each kind this thread noted since its last call. Without a destructor.
-    static NOTED: Cell<[u64; 3]> = const { Cell::new([0; 3]) };
+    static NOTED: Cell<[u64; Guess::ALL.len()]> = const { Cell::new([0; Guess::ALL.len()]) };
 }
 
 /// Notes what the current call decided.
@@ -44,13 +52,13 @@ pub(crate) fn note(guess: Guess) {
 /// Counts what the call that ended noted, by the line of the program.
 pub(crate) fn attribute() {
     let noted = NOTED.get();
-    if noted == [0; 3] {
+    if noted == [0; Guess::ALL.len()] {
         return;
     }
-    NOTED.set([0; 3]);
+    NOTED.set([0; Guess::ALL.len()]);
     let line = line();
     if let Some(machine) = call::lock().as_mut() {
-        for (guess, count) in [Guess::Zero, Guess::Size, Guess::Mask].into_iter().zip(noted) {
+        for (guess, count) in Guess::ALL.into_iter().zip(noted) {
             if count > 0 {
                 add(machine, guess, &line, count);
             }

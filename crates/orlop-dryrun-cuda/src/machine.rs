@@ -1,6 +1,7 @@
 //! [`Machine`]: everything that the libraries know.
 
 use crate::call;
+use crate::caller::Guess;
 use crate::code::{Failure, Outcome};
 use crate::cudnn::{Descriptors, RecurrentLayers, Workspaces};
 use crate::exports::nccl::Communicator;
@@ -8,8 +9,8 @@ use crate::state::contents::Contents;
 use crate::state::counters::Counters;
 use crate::state::host_memory::HostMemory;
 use crate::state::kernels::Kernels;
-use crate::state::masks::{TrueCount, is_second_pass};
 use crate::state::memory::DeviceMemory;
+use crate::state::sizes::{SizeResult, is_integer_maximum, is_second_pass};
 use crate::state::work::Work;
 use orlop_dryrun::gpu::GpuModel;
 use orlop_dryrun::settings::DryRunSettings;
@@ -27,8 +28,8 @@ pub(crate) struct Machine {
     pub(crate) contents: Contents,
     pub(crate) work: Work,
     pub(crate) kernels: Kernels,
-    /// The result of the last kernel, if that counted a mask.
-    pub(crate) true_count: Option<TrueCount>,
+    /// The result of the last kernel, if sizes follow from it.
+    pub(crate) size_result: Option<SizeResult>,
     pub(crate) counters: Counters,
     pub(crate) descriptors: Descriptors,
     pub(crate) workspaces: Workspaces,
@@ -63,7 +64,7 @@ impl Machine {
             contents: Contents::default(),
             work: Work::new(settings.completion),
             kernels: Kernels::default(),
-            true_count: None,
+            size_result: None,
             counters: Counters::default(),
             descriptors: Descriptors::default(),
             workspaces,
@@ -133,12 +134,22 @@ impl Machine {
         self.work.submit(stream)
     }
 
-    /// Notes a kernel that is launched: the count of a mask that was reduced before is no result of it.
+    /// Notes a kernel that is launched: the size that an earlier one found is no result of it.
     pub(crate) fn begin_kernel(&mut self, kernel: usize) {
         self.kernels.launch(kernel);
-        if !is_second_pass(self.kernels.last_name()) {
-            self.true_count = None;
+        let name = self.kernels.last_name();
+        if is_integer_maximum(name) {
+            let value = self.settings.assumptions.maximum;
+            self.size_result = Some(SizeResult { value, guess: Some(Guess::Maximum) });
+        } else if !is_second_pass(name) {
+            self.size_result = None;
         }
+    }
+
+    /// Assumes the number of distinct values among elements.
+    pub(crate) fn count_distinct(&mut self, elements: u64) {
+        let value = self.settings.assumptions.distinct_values.min(elements);
+        self.size_result = Some(SizeResult { value, guess: Some(Guess::Distinct) });
     }
 
     /// Counts the true elements of a mask: in what was copied there, or by the assumed fraction. What is all
@@ -147,9 +158,12 @@ impl Machine {
         let bytes = usize::try_from(elements).ok().filter(|_| is_bytes);
         let known = bytes.and_then(|bytes| self.contents.read(address, bytes));
         let counted = known.map(|mask| mask.iter().map(|&byte| u64::from(byte != 0)).sum());
-        self.true_count = Some(match counted.filter(|&count| count > 0) {
-            Some(count) => TrueCount { count, is_assumed: false },
-            None => TrueCount { count: self.settings.true_elements.of(elements), is_assumed: true },
+        self.size_result = Some(match counted.filter(|&count| count > 0) {
+            Some(value) => SizeResult { value, guess: None },
+            None => {
+                let value = self.settings.assumptions.true_elements.of(elements);
+                SizeResult { value, guess: Some(Guess::Mask) }
+            }
         });
     }
 

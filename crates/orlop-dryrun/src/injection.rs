@@ -155,6 +155,8 @@ impl Injection {
             ("PYTHONPATH", joined(self.folder.join("site").as_os_str(), "PYTHONPATH")),
             // Triton looks for the driver in the folders of the system otherwise.
             ("TRITON_LIBCUDA_PATH", self.folder.clone().into_os_string()),
+            // PyTorch would keep what NVRTC compiled for later runs on a GPU.
+            ("USE_PYTORCH_KERNEL_CACHE", "0".into()),
         ]);
         variables
     }

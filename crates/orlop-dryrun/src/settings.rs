@@ -1,9 +1,9 @@
 //! [`DryRunSettings`]: what a dry run is told, and how it travels in the environment of the process.
 
+use crate::assumptions::Assumptions;
 use crate::error::{DryRunError, Result};
 use crate::gpu::GpuModel;
 use std::ffi::OsString;
-use std::fmt;
 use std::path::PathBuf;
 
 /// The variable that a program can read to know that nothing is computed: `1` in a dry run.
@@ -18,7 +18,7 @@ const COMPLETION: &str = "ORLOP_DRY_RUN_COMPLETION";
 const CHECKPOINTS: &str = "ORLOP_DRY_RUN_ALLOW_CHECKPOINTS";
 const WORKSPACES: &str = "ORLOP_DRY_RUN_WORKSPACES";
 const CONVOLUTIONS: &str = "ORLOP_DRY_RUN_CONVOLUTIONS";
-const TRUE_ELEMENTS: &str = "ORLOP_DRY_RUN_TRUE_ELEMENTS";
+const ASSUMPTIONS: &str = "ORLOP_DRY_RUN_ASSUMPTIONS";
 
 /// The highest number of devices of a process.
 pub const MAX_DEVICES: u32 = 16;
@@ -57,36 +57,6 @@ impl WorkspaceRule {
     }
 }
 
-/// A part of a whole, in millionths.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Fraction(u32);
-
-impl Fraction {
-    const WHOLE: u32 = 1_000_000;
-
-    /// Parses a decimal number from 0 to 1, which is rounded to millionths.
-    #[must_use]
-    pub fn parse(text: &str) -> Option<Self> {
-        let value: f64 = text.parse().ok().filter(|value| (0.0..=1.0).contains(value))?;
-        let millionths = (value * f64::from(Self::WHOLE)).round();
-        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // A whole number from 0 on.
-        Some(Self(millionths as u32))
-    }
-
-    /// Returns this part of a number, rounded up.
-    #[must_use]
-    pub fn of(self, whole: u64) -> u64 {
-        let part = (u128::from(whole) * u128::from(self.0)).div_ceil(u128::from(Self::WHOLE));
-        u64::try_from(part).unwrap_or(whole)
-    }
-}
-
-impl fmt::Display for Fraction {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", f64::from(self.0) / f64::from(Self::WHOLE))
-    }
-}
-
 /// The settings of a dry run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
@@ -103,8 +73,8 @@ pub struct DryRunSettings {
     pub convolutions: Option<PathBuf>,
     /// Whether checkpoints are written to files. Their values are noise.
     pub allow_checkpoints: bool,
-    /// The part of a mask's elements that is assumed to be true, if a kernel computed it.
-    pub true_elements: Fraction,
+    /// What is assumed of values that kernels compute and that decide sizes.
+    pub assumptions: Assumptions,
 }
 
 impl DryRunSettings {
@@ -118,7 +88,7 @@ impl DryRunSettings {
             workspaces: WorkspaceRule::default(),
             convolutions: None,
             allow_checkpoints: false,
-            true_elements: Fraction::default(),
+            assumptions: Assumptions::default(),
         }
     }
 
@@ -143,7 +113,7 @@ impl DryRunSettings {
             (DEVICES, self.devices.to_string().into()),
             (COMPLETION, completion.into()),
             (WORKSPACES, self.workspaces.name().into()),
-            (TRUE_ELEMENTS, self.true_elements.to_string().into()),
+            (ASSUMPTIONS, self.assumptions.to_string().into()),
         ];
         if self.allow_checkpoints {
             variables.push((CHECKPOINTS, "1".into()));
@@ -191,10 +161,10 @@ impl DryRunSettings {
             let rule = WorkspaceRule::named(&value);
             settings.workspaces = rule.ok_or(DryRunError::InvalidSetting { variable: WORKSPACES, value })?;
         }
-        if let Some(value) = text(TRUE_ELEMENTS) {
-            let part = Fraction::parse(&value);
-            settings.true_elements =
-                part.ok_or(DryRunError::InvalidSetting { variable: TRUE_ELEMENTS, value })?;
+        if let Some(value) = text(ASSUMPTIONS) {
+            let assumptions = value.split(',').try_fold(Assumptions::default(), Assumptions::with);
+            settings.assumptions =
+                assumptions.ok_or(DryRunError::InvalidSetting { variable: ASSUMPTIONS, value })?;
         }
         settings.allow_checkpoints = text(CHECKPOINTS).is_some();
         settings.convolutions = variable(CONVOLUTIONS).map(PathBuf::from);
@@ -215,20 +185,11 @@ mod tests {
         settings.convolutions = Some("/tmp/table".into());
         settings.allow_checkpoints = true;
         settings.workspaces = WorkspaceRule::Most;
-        settings.true_elements = Fraction::parse("0.3").unwrap();
+        settings.assumptions = Assumptions::default().with("mask=0.3").unwrap().with("max=9").unwrap();
         let variables: HashMap<_, _> = settings.variables().into_iter().collect();
         assert_eq!(variables[MARKER], "1");
         let read = DryRunSettings::from_variables(|name| variables.get(name).cloned());
         assert_eq!(read.unwrap(), settings);
-    }
-
-    #[test]
-    fn a_part_of_a_mask_is_between_none_and_all() {
-        let of = |text, whole| Fraction::parse(text).map(|part| part.of(whole));
-        assert_eq!([of("0", 7), of("0.3", 7), of("1", u64::MAX)], [Some(0), Some(3), Some(u64::MAX)]);
-        for wrong in ["", "-0.1", "1.1", "NaN", "half"] {
-            assert_eq!(of(wrong, 7), None, "{wrong}");
-        }
     }
 
     #[test]

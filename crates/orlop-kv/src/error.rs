@@ -139,6 +139,14 @@ pub enum KvError {
         /// The entries needed.
         needed: usize,
     },
+    /// Kernel blocks of this size do not fill the pages of a group, or do not lie on one grid.
+    #[error("kernel blocks of {tokens} tokens do not fit the pages of group `{group}`")]
+    KernelBlockSize {
+        /// The name of the group.
+        group: Box<str>,
+        /// The tokens of a kernel block.
+        tokens: u32,
+    },
     /// The group has no entry of this kind.
     #[error("group {group} has no {what}")]
     NoSuchPart {

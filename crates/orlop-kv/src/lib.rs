@@ -39,9 +39,9 @@ pub use self::geometry::{ArenaSpec, ArenaView, GroupKind, KvGeometry, LayerGroup
 pub use self::memory::{PoolMemory, PoolMemoryMut};
 pub use self::models::{MODELS, model_groups};
 pub use self::pool::{
-    Admission, AdmissionRequest, AdmissionVerdict, CheckpointPolicy, FreshPage, HashedRequest, KvLayer,
-    KvPool, KvPoolBuilder, KvStats, LengthMix, MissCause, PageCopy, PrefixHasher, PrefixPin, RowRange,
-    Sequence, StepId, StorePage, TicketId, Truncation, Visibility,
+    Admission, AdmissionRequest, AdmissionVerdict, CheckpointPolicy, FreshPage, HashedRequest, KernelBlocks,
+    KvLayer, KvPool, KvPoolBuilder, KvStats, LengthMix, MissCause, PageCopy, PrefixHasher, PrefixPin,
+    RowRange, Sequence, StepId, StorePage, TicketId, Truncation, Visibility,
 };
 pub use self::tier::{
     BlockKey, BlockStore, DeviceTransfer, FileStore, KvTier, KvTiers, PageTransfer, TierFault, TierStats,

@@ -16,5 +16,5 @@ fn what_kvbm_supports_passes() {
             KvOutcome::Failed { .. } => panic!("{result:?}"),
         }
     }
-    assert_eq!((passed, unsupported), (3 * 10, 3 * 13));
+    assert_eq!((passed, unsupported), (3 * 15, 3 * 20));
 }

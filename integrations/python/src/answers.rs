@@ -135,9 +135,9 @@ pub(crate) fn report(
             recording::history(Source { name: name.clone(), contents }, Completeness::Any, progress)?;
         progress.begin(Stage::Computing, 1);
         let source = name_in_commands(name.as_deref());
-        let (page, _) = orlop_cli::page(&history, &title, source, device)?;
+        let page = orlop_cli::page(&history, &title, source, device)?;
         progress.advance(1)?;
-        Ok(Cow::Owned(page))
+        Ok(Cow::Owned(page.html))
     })
 }
 

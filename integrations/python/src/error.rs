@@ -24,7 +24,7 @@ pub(crate) enum AnswerError {
     #[error("{name}: {reason}")]
     NoAnswer { name: String, reason: String },
     /// A text has no message of a failed request.
-    #[error("no message of PyTorch, JAX or TensorFlow about memory; describe() reads recordings")]
+    #[error("no message about memory that is known; describe() reads recordings")]
     NoMessage,
     /// An option is invalid.
     #[error("{option}: {reason}")]

@@ -1,8 +1,9 @@
-"""The queries of `docs/tables.md`, in DuckDB."""
+"""The queries of `docs/tables.md`, in DuckDB and in SQLite."""
 
 from __future__ import annotations
 
 import re
+import sqlite3
 from pathlib import Path
 
 import pytest
@@ -35,3 +36,16 @@ def test_the_queries_of_the_page_have_answers(tmp_path: Path, monkeypatch: pytes
         f"AND coalesce(event, -1) <= {peak[1]} AND (freed IS NULL OR freed > {peak[1]})"
     )
     assert held.fetchall() == [(peak[2],)]
+
+
+def test_sqlite_answers_the_same_queries(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    done = run("convert", FAILED, "recording.sqlite")
+    assert done.returncode == 0, done.stderr
+    database = sqlite3.connect("recording.sqlite")
+    queries = re.findall(r"```sql\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    asked = [query.replace("'recording.parquet'", "recording") for query in queries]
+    answers = [database.execute(query).fetchall() for query in asked]
+    assert len(answers) == 5 and all(answers)
+    assert answers[0][0][2] == 4_656_525_048
+    database.close()

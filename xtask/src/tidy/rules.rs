@@ -4,7 +4,7 @@ use super::Violation;
 use crate::source::SourceText;
 
 /// The path prefixes, relative to the root, of files that may use `unsafe`.
-const UNSAFE: [&str; 18] = [
+const UNSAFE: [&str; 19] = [
     "crates/orlop-sync/",
     "crates/orlop-host/",
     "crates/orlop-alloc/",
@@ -20,6 +20,7 @@ const UNSAFE: [&str; 18] = [
     "crates/orlop-testkit/",           // Its mocks and its faulty allocators implement an unsafe trait.
     "benches/src/peers",               // Other allocators are called through their C interfaces.
     "integrations/arrow/",             // Foreign memory, on both sides.
+    "integrations/burn/",              // Foreign memory, on both sides.
     "integrations/ort/",               // The C interface of ONNX Runtime.
     "integrations/peers/",             // Other allocators implement an unsafe trait.
     "integrations/python/src/tensor/", // Capsules and buffers of Python's C interface.

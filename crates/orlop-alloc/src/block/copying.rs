@@ -107,6 +107,48 @@ impl Block {
         finish(ops, stream, submitted, unkept)
     }
 
+    /// Submits copies of ranges of a device's `source` to this block, which may not be done when this
+    /// returns. Returns `true` if the source's allocator keeps it until then; otherwise the caller has to
+    /// wait for the stream, as it has to before anything accesses this block.
+    pub(super) fn submit_ranges(
+        &mut self,
+        ops: &dyn DeviceOps,
+        source: &Self,
+        ranges: &[CopyRange],
+        stream: StreamId,
+    ) -> Result<bool> {
+        for range in ranges {
+            source.check_inside(range.from, range.bytes)?;
+            self.check_inside(range.to, range.bytes)?;
+        }
+        source.check_reachable()?;
+        self.check_reachable()?;
+        self.check_worker(ops, source)?;
+        let is_kept = source.is_kept_for(ops, stream)?;
+        let submitted = ranges.iter().filter(|range| range.bytes > 0).try_for_each(|range| {
+            // SAFETY: inside this block, as checked above.
+            let to = unsafe { self.device_ptr().add(range.to) };
+            // SAFETY: inside the source, as checked above.
+            let from = unsafe { source.device_ptr().add(range.from) };
+            // SAFETY: ranges of two different blocks: valid, disjoint; the caller keeps this one to itself
+            // until the stream was synchronized, and the other is kept by its allocator or waited for.
+            unsafe { ops.copy(to, from, range.bytes, stream) }
+        });
+        match submitted {
+            Ok(()) => Ok(is_kept),
+            Err(error) => {
+                // What was submitted reads the source.
+                let waited = if is_kept { Ok(()) } else { source.synchronize(ops, stream) };
+                Err(waited.err().unwrap_or(error))
+            }
+        }
+    }
+
+    /// Waits for work of `stream` on this block. If that fails, the block is kept for good.
+    pub(super) fn synchronize(&self, ops: &dyn DeviceOps, stream: StreamId) -> Result<()> {
+        finish(ops, stream, Ok(()), &[self])
+    }
+
     /// Copies ranges of this block to other places in it, in this order, by `ops` on `stream`. The stream and
     /// the host wait as for [`Block::copy_by`].
     ///
@@ -221,7 +263,7 @@ pub(crate) fn leak_unfinished(raw: RawBlock) {
 }
 
 #[cfg(all(test, not(loom)))]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use crate::backing::{Null, System};
     use crate::caching::Caching;
@@ -232,7 +274,7 @@ mod tests {
 
     /// Operations that take effect at once, on a device that cannot be waited for.
     #[derive(Debug)]
-    struct LostOps;
+    pub(in crate::block) struct LostOps;
 
     // SAFETY: nothing runs in a stream.
     unsafe impl DeviceOps for LostOps {

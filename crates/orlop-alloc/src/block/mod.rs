@@ -14,6 +14,7 @@
 //! | `stream_uses`, `streams` | the streams that used a block, and how they are recorded |
 //! | `deleter` | how foreign memory is freed |
 //! | `copying` | copies and fills; blocks that a device may still use |
+//! | `pending_copy` | [`PendingCopy`]: a block of host memory that a device is writing |
 
 mod cloning;
 mod copying;
@@ -21,6 +22,7 @@ mod deleter;
 mod memory_block;
 mod owned;
 mod part;
+mod pending_copy;
 mod raw;
 mod record_slab;
 mod records;
@@ -37,6 +39,7 @@ pub(crate) use self::copying::leak_unfinished;
 pub use self::deleter::Deleter;
 pub use self::memory_block::MemoryBlock;
 pub use self::owned::Block;
+pub use self::pending_copy::PendingCopy;
 pub(crate) use self::raw::Owner;
 pub use self::raw::{RawBlock, Record};
 pub use self::record_slab::RecordSlab;

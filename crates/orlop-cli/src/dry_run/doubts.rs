@@ -1,5 +1,6 @@
 //! [`Doubts`]: what a dry run estimated or assumed, and how far its verdict can be trusted.
 
+use crate::table::bytes;
 use orlop_dryrun::settings::{DryRunSettings, WorkspaceRule};
 use serde::Serialize;
 use serde_json::Value;
@@ -48,14 +49,35 @@ impl Doubts {
             let sentence = format!("{count} values that decide sizes were read as zero, at {lines}");
             doubts.add(Confidence::Low, sentence);
         }
+        if let Some((count, lines)) = counted(answers, "distinct_values_assumed") {
+            let values = settings.assumptions.distinct_values;
+            let sentence =
+                format!("{count} tensors were assumed to have {values} distinct values, at {lines}");
+            doubts.add(Confidence::Low, sentence + "; --assume unique=N sets that");
+        }
+        if let Some((count, lines)) = counted(answers, "maxima_assumed") {
+            let maximum = settings.assumptions.maximum;
+            let sentence = format!("{count} maxima of integers were assumed to be {maximum}, at {lines}");
+            doubts.add(Confidence::Low, sentence + "; --assume max=N sets that");
+        }
         if let Some((count, lines)) = counted(answers, "masks_assumed") {
-            let part = settings.true_elements;
+            let part = settings.assumptions.true_elements;
             let sentence =
                 format!("{count} masks were assumed to be true in {part} of their elements, at {lines}");
             doubts.add(Confidence::Low, sentence + "; --assume mask=PART sets that");
         }
         if let Some((count, functions)) = counted(answers, "refused_functions") {
             doubts.add(Confidence::Low, format!("{count} calls were refused: {functions}"));
+        }
+        let nccl_bytes = nccl_bytes(answers);
+        if nccl_bytes > 0 {
+            let bytes = bytes(nccl_bytes);
+            doubts.add(Confidence::Medium, format!("NCCL was taken to have {bytes} for its communicators"));
+        }
+        let solvers = sum_of(answers, "solver_workspaces_estimated");
+        if solvers > 0 {
+            let sentence = format!("{solvers} workspaces of cuSOLVER and cuSPARSE follow a model");
+            doubts.add(Confidence::Medium, sentence);
         }
         let transforms = sum_of(answers, "transforms_without_workspace");
         if transforms > 0 {
@@ -114,6 +136,11 @@ pub(super) fn sum_of(answers: &[Value], field: &str) -> u64 {
     answers.iter().filter_map(|answers| answers.get(field)).map(total).sum()
 }
 
+/// Returns the memory of NCCL's communicators on a device, in bytes: of the process that has the most.
+pub(super) fn nccl_bytes(answers: &[Value]) -> u64 {
+    answers.iter().filter_map(|answers| answers.get("nccl_bytes")?.as_u64()).max().unwrap_or(0)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -129,6 +156,8 @@ mod tests {
         assert_eq!(doubts(&[json!({"reads_answered_zero": {"kernel": 3}})]).confidence, Confidence::High);
         let estimated = json!({"convolutions_estimated": {"shape": 1}});
         assert_eq!(doubts(std::slice::from_ref(&estimated)).confidence, Confidence::Medium);
+        let nccl = doubts(&[json!({"nccl_bytes": 1 << 20}), json!({"nccl_bytes": 3 << 20})]);
+        assert_eq!(nccl.sentences, ["NCCL was taken to have 3.00 MiB for its communicators"]);
         let mask = json!({"masks_assumed": {"a.py:1 f": 1, "b.py:2 g": 2}});
         let all = doubts(&[mask, json!({"masks_assumed": {"a.py:1 f": 4}}), estimated]);
         assert_eq!((all.confidence, all.sentences.len()), (Confidence::Low, 2));

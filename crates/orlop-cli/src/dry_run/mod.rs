@@ -105,7 +105,7 @@ fn settings(arguments: &DryRunArguments) -> Result<DryRunSettings, String> {
     settings.devices = arguments.devices.count;
     settings.workspaces = arguments.workspaces.into();
     settings.allow_checkpoints = arguments.allow_checkpoints;
-    settings.true_elements = arguments.assume.unwrap_or_default();
+    settings.assumptions = arguments.assumptions();
     settings.completion = if arguments.late { Completion::Latest } else { Completion::Earliest };
     // The program may change its folder before it uses CUDA.
     let absolute = |table: &PathBuf| {

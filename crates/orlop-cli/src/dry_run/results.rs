@@ -78,11 +78,12 @@ pub(super) struct RunResult {
     snapshot: PathBuf,
     device: u32,
     peak_reserved: u64,
-    /// Memory that the device has beyond the peak and the overhead, in bytes.
+    /// Memory that the device has beyond the peak, the overhead and NCCL's communicators, in bytes.
     spare: u64,
     /// The number of requests that failed for lack of memory.
     failed_requests: usize,
-    /// The least memory that the failed request needed: live bytes, the request and the overhead.
+    /// The least memory that the failed request needed: live bytes, the request, the overhead and NCCL's
+    /// communicators.
     lacking: Option<u64>,
     verdict: RunVerdict,
 }
@@ -93,12 +94,14 @@ impl RunResult {
         history: &History,
         info: &DeviceInfo,
         settings: &DryRunSettings,
+        nccl_bytes: u64,
         is_quick: bool,
     ) -> Self {
+        let usable = settings.gpu.usable().saturating_sub(nccl_bytes);
         let file = snapshot.display().to_string();
         let verdict = match is_quick {
             true => RunVerdict::of(info, None, &file),
-            false => RunVerdict::of_recorded(history, info, Some(settings.gpu.usable()), &file),
+            false => RunVerdict::of_recorded(history, info, Some(usable), &file),
         };
         let peak_reserved = info.peak_reserved.unwrap_or(info.peak.live.bytes);
         let failed =
@@ -107,9 +110,11 @@ impl RunResult {
             snapshot: snapshot.to_owned(),
             device: info.device,
             peak_reserved,
-            spare: settings.gpu.usable().saturating_sub(peak_reserved),
+            spare: usable.saturating_sub(peak_reserved),
             failed_requests: info.out_of_memory.len(),
-            lacking: failed.max().map(|bytes| bytes.saturating_add(settings.gpu.overhead)),
+            lacking: failed
+                .max()
+                .map(|bytes| bytes.saturating_add(settings.gpu.memory.saturating_sub(usable))),
             verdict,
         }
     }
@@ -129,18 +134,21 @@ impl DryRunResult {
                         analyze"
                 .to_owned());
         }
+        let answers = files(folder, ANSWERS, "json")?;
+        let answers = answers.iter().map(|path| read_json(path)).collect::<Result<Vec<_>, _>>()?;
+        let nccl_bytes = doubts::nccl_bytes(&answers);
         let mut runs = Vec::new();
         for snapshot in snapshots {
             let history = histories::read_silently(&snapshot)?;
             let mut devices = SnapshotInfo::of(&history, SiteNaming::default()).devices;
             most_urgent_first(&mut devices);
             runs.extend(
-                devices.iter().map(|info| RunResult::of(&snapshot, &history, info, settings, is_quick)),
+                devices
+                    .iter()
+                    .map(|info| RunResult::of(&snapshot, &history, info, settings, nccl_bytes, is_quick)),
             );
         }
         runs.sort_by_key(|run| (run.lacking.is_none(), run.spare));
-        let answers = files(folder, ANSWERS, "json")?;
-        let answers = answers.iter().map(|path| read_json(path)).collect::<Result<Vec<_>, _>>()?;
         let outcome = match has_succeeded {
             true => Outcome::Fits,
             false if runs.iter().any(|run| run.lacking.is_some()) => Outcome::DoesNotFit,

@@ -11,10 +11,12 @@ use std::fmt::Write as _;
 
 /// Formats the verdict on a device, the facts that it rests on, the table of settings, and failed requests.
 pub(super) fn of(arguments: &WhatIfArguments, entry: &WhatIfEntry) -> String {
-    let mut out = table::wrapped(&entry.verdict.to_string()) + "\n";
-    let report = &entry.report;
+    let mut head = String::new();
     // Writing to a string cannot fail.
-    let _ = write_head(&mut out, entry);
+    let _ = write_head(&mut head, entry);
+    let head = if arguments.wide { head } else { table::wrapped(&head) };
+    let mut out = format!("{}\n{head}", table::wrapped(&entry.verdict.to_string()));
+    let report = &entry.report;
     let shown = arguments.top.map_or(report.rows.len(), |top| top.get());
     let titles = if arguments.wide { &WIDE_TITLES[..] } else { &TITLES };
     let text = format!("allocator and settings on {}", DeviceLabel(entry.device));

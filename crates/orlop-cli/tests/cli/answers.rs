@@ -1,6 +1,6 @@
 //! What the memory is, what another size needs, and which rank differs.
 
-use super::{Folder, complaint, json, orlop, stdout, testdata};
+use super::{Folder, complaint, json, orlop, stdout, testdata, unwrapped};
 use serde_json::{Value, json};
 
 fn file(folder: &str, name: &str) -> String {
@@ -128,7 +128,7 @@ fn memory_of_others_is_told_apart_and_subtracted() {
         ("1050MiB", "1.03 GiB, less 50.0 MiB that others had: 1000 MiB for PyTorch", 1000_u64),
         ("2GiB", "2.00 GiB; nothing is subtracted for the context and libraries", 2048),
     ] {
-        let told = stdout(&orlop(&["what-if", "--quick", "--memory", memory, &run]));
+        let told = unwrapped(&orlop(&["what-if", "--quick", "--memory", memory, &run]));
         assert!(told.contains(words), "{told}");
         let answer = json(&orlop(&["what-if", "--quick", "--memory", memory, "--json", &run]));
         assert_eq!(answer[0]["memory"], used << 20, "{memory}");

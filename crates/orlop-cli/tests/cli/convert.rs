@@ -1,5 +1,7 @@
 //! `convert`.
 
+#[cfg(feature = "sqlite")]
+use super::Folder;
 #[cfg(feature = "parquet")]
 use super::schemas::check_answer;
 use super::{complaint, json, orlop, stdout, testdata};
@@ -234,5 +236,19 @@ fn no_cell_of_a_table_is_a_formula() {
     let again = fs::read_to_string(path("again.json")).expect("it was written");
     for name in names {
         assert!(again.contains(&format!("\"{name}\"")), "{name:?} in {again}");
+    }
+}
+
+#[cfg(feature = "sqlite")]
+#[test]
+fn a_recording_becomes_a_database() {
+    let folder = Folder::with(&[("run.csv", "a,0,1000\na,1,500\nf,0\n")]);
+    let (run, named, other) = (folder.path("run.csv"), folder.path("run.sqlite"), folder.path("run.out"));
+    for (file, arguments) in
+        [(&named, vec!["convert", &*run, &*named]), (&other, vec!["convert", &run, &other, "--to", "sqlite"])]
+    {
+        let told = stdout(&orlop(&arguments));
+        assert!(told.contains("4 events as an SQLite database"), "{told}");
+        assert!(fs::read(file).expect("a file").starts_with(b"SQLite format 3\0"));
     }
 }

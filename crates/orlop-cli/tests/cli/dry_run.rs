@@ -28,8 +28,8 @@ def allocate(size):
         events.append({"action": action, "addr": address.value, "size": size, "stream": 0})
 
 class memory:
-    def _record_memory_history(stacks):
-        assert stacks == "python"
+    def _record_memory_history(context, stacks):
+        assert (context, stacks) == ("alloc", "python")
     def _dump_snapshot(path):
         with open(path, "wb") as file:
             pickle.dump({"segments": [], "device_traces": [events], "allocator_settings": {}}, file)

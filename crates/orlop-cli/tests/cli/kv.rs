@@ -1,7 +1,9 @@
 //! `orlop kv`.
 
-use super::{Folder, complaint, orlop, stdout, testdata};
+use super::{Folder, complaint, orlop, stdout, testdata, unwrapped};
 use serde_json::Value;
+use std::io::Write;
+use std::process::{Command, Stdio};
 
 fn trace(name: &str) -> String {
     testdata().join("kv-traces").join(name).display().to_string()
@@ -23,14 +25,17 @@ fn reused(report: &Value, row: &str) -> f64 {
 #[test]
 fn the_verdict_comes_first_and_tables_fit_the_terminal() {
     let file = trace("mooncake_conversation.jsonl.gz");
-    let text = stdout(&orlop(&["kv", &file, "--model", "jamba-v0.1", "--pool", "1GiB"]));
-    let lines: Vec<&str> = text.lines().collect();
-    assert!(lines[0].starts_with("1.00 GiB hold ") && lines[0].ends_with("never fit."), "{text}");
-    assert!(lines[1].contains(" of the prompt tokens are reused, of "), "{text}");
-    assert!(lines[2].starts_with("In 4.00 GiB, ") && lines[2].ends_with('.'), "{text}");
-    assert!(lines[3].is_empty() && lines[4].ends_with(", jamba-v0.1"), "{text}");
+    let output = orlop(&["kv", &file, "--model", "jamba-v0.1", "--pool", "1GiB"]);
+    let (text, whole) = (stdout(&output), unwrapped(&output));
+    let verdict: Vec<&str> = whole.lines().take_while(|line| !line.is_empty()).collect();
+    assert_eq!(verdict.len(), 3, "{text}");
+    assert!(verdict[0].starts_with("1.00 GiB hold ") && verdict[0].ends_with("never fit."), "{text}");
+    assert!(verdict[1].contains(" of the prompt tokens are reused, of "), "{text}");
+    assert!(verdict[2].starts_with("In 4.00 GiB, ") && verdict[2].ends_with('.'), "{text}");
+    assert!(text.contains("\n\n") && text.contains(", jamba-v0.1\n"), "{text}");
     assert!(text.contains("unified pages") && !text.contains("all layers full"), "{text}");
-    let tables = lines[5..].iter().filter(|line| !line.is_empty());
+    // The path of the trace is not wrapped.
+    let tables = text.lines().filter(|line| !line.contains(&file));
     let widest = tables.map(|line| line.chars().count()).max().unwrap_or(0);
     assert!(widest <= 80, "{widest} columns:\n{text}");
     let line = r#"{"timestamp": 0, "input_length": 600, "output_length": 2, "hash_ids": [1, 2]}"#;
@@ -82,4 +87,20 @@ fn a_table_of_lengths_and_a_model_from_a_file() {
     assert!(fails(&[&folder.path("bad.csv"), "--model", "llama-3-8b"]).contains("line 2"));
     assert!(fails(&[&folder.path("none.csv"), "--model", "llama-3-8b"]).contains("cannot be read"));
     assert!(fails(&[&file, "--model", "llama-3-8b", "--pool", "1KiB"]).contains("large page"));
+}
+
+/// The standard input is a trace, too, and models have their common names.
+#[test]
+fn a_trace_comes_from_the_standard_input() {
+    let line = "{\"timestamp\": 0, \"input_length\": 600, \"output_length\": 2, \"hash_ids\": [1, 2]}\n";
+    let mut running = Command::new(env!("CARGO_BIN_EXE_orlop"))
+        .args(["kv", "-", "--model", "Jamba", "--pool", "1GiB", "--json"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("it starts");
+    running.stdin.take().expect("a pipe").write_all(line.as_bytes()).expect("it reads");
+    let report: Value =
+        serde_json::from_str(&stdout(&running.wait_with_output().expect("it ends"))).expect("JSON");
+    assert_eq!((&report["model"], &report["requests"]), (&"jamba-v0.1".into(), &1.into()));
 }

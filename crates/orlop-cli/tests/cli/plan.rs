@@ -1,6 +1,6 @@
 //! `orlop plan`: graphs, problems and recordings in; offsets, verdicts and pages out.
 
-use super::{Folder, complaint, orlop, shipped, stdout, testdata};
+use super::{Folder, complaint, orlop, shipped, stdout, testdata, unwrapped};
 use orlop::lab::plan::PlanFile;
 use serde_json::{Value, json};
 use std::fs;
@@ -102,7 +102,7 @@ fn blocks_below_a_high_offset_are_not_listed() {
     }
     let many = format!("lower,upper,size\n{}", "0,1,1\n".repeat(10));
     let folder = Folder::with(&[("many.csv", &many)]);
-    let text = stdout(&orlop(&["plan", &folder.path("many.csv"), "--block-limit", "1"]));
+    let text = unwrapped(&orlop(&["plan", &folder.path("many.csv"), "--block-limit", "1"]));
     let sizes = "1 B, ".repeat(8);
     assert!(text.contains(&format!("In 10 blocks of at most 1 B: {sizes}and 2 others.\n")), "{text}");
 }
@@ -191,13 +191,14 @@ fn an_order_with_a_small_peak_is_never_worse() {
 
 #[test]
 fn the_table_has_the_plan_beside_what_it_replaces() {
-    let text = stdout(&orlop(&["plan", &model("resnet50_b8")]));
+    let text = unwrapped(&orlop(&["plan", &model("resnet50_b8")]));
     for expected in [
         "an ONNX graph, 122 nodes, 56 buffers; 97.3 MiB of weights are not planned",
         "55.1 MiB",
-        "optimal for this order",
-        "no plan: PyTorch's allocator",
-        "no plan: nothing shares memory",
+        "this order",
+        "optimal",
+        "no plan: PyTorch's",
+        "no plan: nothing",
         "of the plan",
     ] {
         assert!(text.contains(expected), "{expected:?} in\n{text}");

@@ -106,6 +106,31 @@ pub(crate) fn check_answer(name: &str, answer: &Value) {
     assert!(found.is_empty(), "{name}: {found:#?}: {answer}");
 }
 
+/// Messages that have all numbers between them.
+const MESSAGES: &str = "\
+CUDA out of memory. Tried to allocate 2.00 GiB.
+CUDA out of memory. Tried to allocate 8.00 GiB. GPU 0 has a total capacity of 23.69 GiB of which 1.50 GiB \
+is free. \
+9.00 GiB allowed; Including non-PyTorch memory, this process has 8.19 GiB memory in use. Of the allocated \
+memory \
+7.00 GiB is allocated by PyTorch, with 1.25 GiB allocated in private pools, and 512.00 MiB is reserved by \
+PyTorch \
+but unallocated.
+Allocator (GPU_0_bfc) ran out of memory trying to allocate 1.91GiB (rounded to 2048000000)
+LargestFreeBlock: 4096
+RESOURCE_EXHAUSTED: Out of memory while trying to allocate 4770354232 bytes.
+parameter allocation: 372.76MiB
+maybe_live_out allocation: 9.64GiB
+preallocated temp allocation: 4.44GiB
+total allocation: 14.44GiB
+total fragmentation: 680.30MiB (4.60%)
+RESOURCE_EXHAUSTED: XLA:TPU compile permanent error. Ran out of memory in memory space hbm. Used 63.80G of \
+30.75G.
+To serve at least one request with the models's max seq len (131072), (16.00 GiB KV cache is needed, which \
+is larger \
+than the available KV cache memory (9.87 GiB). the estimated maximum model length is 80848.
+";
+
 #[test]
 fn answers_follow_their_schemas() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -118,7 +143,7 @@ fn answers_follow_their_schemas() {
     let (log, snapshot) =
         (data("traces/rmm.csv"), data("torch-snapshots/gpt-medium_256_inference.pickle.gz"));
     fs::write(file("trace.csv"), "a,0,10\na,1,20\nf,0\n").expect("room");
-    fs::write(file("oom.txt"), "CUDA out of memory. Tried to allocate 2.00 GiB.").expect("room");
+    fs::write(file("oom.txt"), MESSAGES).expect("room");
     for input in [&rich, &small, &log, &snapshot] {
         check("info", &["info", "--json", input]);
     }

@@ -7,8 +7,8 @@
 //! Source: `AllocatorConfig.cpp` and `CUDAAllocatorConfig.cpp` of PyTorch; the golden files say what they
 //! lead to.
 
-use super::TieRule;
 use super::values::{self, boolean, divisions, mebibytes, pairs, share};
+use super::{AddressReserve, TieRule};
 use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -51,8 +51,14 @@ pub struct TorchConf {
     pub roundup_power2_divisions: [usize; ROUNDING_INTERVALS],
     /// Segments grow in place (`expandable_segments`).
     pub expandable_segments: bool,
+    /// The addresses of an expandable segment (`expandable_segments_reserve`). `None`: nine eighths of the
+    /// device's memory. Those of a class of streams (`expandable_segments_reserve_by_class`) are not kept.
+    pub address_reserve: Option<AddressReserve>,
     /// The limit of reserved bytes, as a share of the device's memory (`per_process_memory_fraction`).
     pub memory_fraction: Option<f64>,
+    /// A request that would take reserved bytes beyond the device's memory, and not beyond the limit, fails
+    /// before anything is released for it (`throw_on_cudamalloc_oom`).
+    pub throw_on_oom: bool,
     /// Which of several free blocks of one size is taken. No setting: the versions of PyTorch differ.
     pub ties: TieRule,
 }
@@ -66,7 +72,9 @@ impl Default for TorchConf {
             garbage_collection_threshold: 0.0,
             roundup_power2_divisions: [0; ROUNDING_INTERVALS],
             expandable_segments: false,
+            address_reserve: None,
             memory_fraction: None,
+            throw_on_oom: false,
             ties: TieRule::default(),
         }
     }
@@ -106,9 +114,8 @@ pub enum ConfError {
     },
 }
 
-/// Switches that do not change the addresses of blocks here. `throw_on_cudamalloc_oom` decides what a
-/// request does that fails.
-const SWITCHES: [&str; 8] = [
+/// Switches that do not change the addresses of blocks here.
+const SWITCHES: [&str; 7] = [
     "graph_capture_record_stream_reuse",
     "pinned_free_catch_all",
     "pinned_use_background_threads",
@@ -116,7 +123,6 @@ const SWITCHES: [&str; 8] = [
     "pinned_use_hip_host_register",
     "release_lock_on_cudamalloc",
     "release_lock_on_hipmalloc",
-    "throw_on_cudamalloc_oom",
 ];
 
 /// Numbers that do not change the addresses of blocks.
@@ -189,12 +195,13 @@ impl TorchConf {
                 self.memory_fraction = Some(share(key, value, "a share from 0 to 1", fits)?);
             }
             "expandable_segments" => self.expandable_segments = boolean(key, value)?,
+            "throw_on_cudamalloc_oom" => self.throw_on_oom = boolean(key, value)?,
             "roundup_power2_divisions" => self.roundup_power2_divisions = divisions(value)?,
-            // How large ranges of addresses are. Here they have room for the device's memory.
             "expandable_segments_reserve" => {
                 if value.starts_with('[') {
                     return Err(values::refused(key, value, "a share such as 0.5, or a size such as 40G"));
                 }
+                self.address_reserve = AddressReserve::parse(value);
             }
             "expandable_segments_reserve_by_class" => {
                 values::list(value).ok_or_else(|| values::refused(key, value, "a list in brackets"))?;
@@ -236,6 +243,9 @@ impl fmt::Display for TorchConf {
         if self.expandable_segments {
             put(f, "expandable_segments", &"True")?;
         }
+        if let Some(reserve) = self.address_reserve {
+            put(f, "expandable_segments_reserve", &reserve)?;
+        }
         if let Some(bytes) = self.max_split_size {
             put(f, "max_split_size_mb", &(bytes / MIB))?;
         }
@@ -253,6 +263,9 @@ impl fmt::Display for TorchConf {
         }
         if let Some(fraction) = self.memory_fraction {
             put(f, "per_process_memory_fraction", &fraction)?;
+        }
+        if self.throw_on_oom {
+            put(f, "throw_on_cudamalloc_oom", &"True")?;
         }
         Ok(())
     }

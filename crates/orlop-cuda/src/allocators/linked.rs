@@ -2,7 +2,7 @@
 
 use crate::device::{CudaDevice, DeviceState};
 use crate::error::CudaError;
-use orlop_alloc::engine_support::WeakAllocator;
+use orlop_alloc::engine_support::{EngineScope, WeakAllocator, guarded, trace_guarded};
 use orlop_alloc::{Allocator, AllocatorRef};
 use orlop_core::{ByteSize, Device};
 use std::fmt;
@@ -110,17 +110,29 @@ impl CudaDevice {
     }
 
     /// Returns what the device's memory is used for. The memory that a pool keeps is counted by one of its
-    /// allocators.
+    /// allocators. An allocator whose figures cannot be read, because it panics, is left out.
     ///
     /// # Errors
     ///
-    /// Failures of the driver.
+    /// Failures of the driver; [`CudaError::Unsupported`] inside an engine (in a visitor of its memory, in
+    /// `DeviceAllocator::with_engine`), where waiting for an allocator could deadlock.
     pub fn memory_use(&self) -> Result<MemoryUse, CudaError> {
+        if EngineScope::is_inside() {
+            let what = "reading the memory of all allocators inside one of them";
+            return Err(CudaError::Unsupported { device: self.device(), what });
+        }
         let memory = self.memory()?;
-        let allocators = self.state().linked_allocators().into_iter().map(|allocator| LinkedAllocator {
-            name: allocator.name().into(),
-            live: allocator.stats().live(),
-            reserved: allocator.usage().reserved,
+        let allocators = self.state().linked_allocators().into_iter().filter_map(|allocator| {
+            // The handle is dropped in there as well: it can be the last one.
+            let read = guarded(move || LinkedAllocator {
+                name: allocator.name().into(),
+                live: allocator.stats().live(),
+                reserved: allocator.usage().reserved,
+            });
+            if read.is_none() {
+                trace_guarded(|| tracing::error!(device = %self.device(), "a linked allocator panicked"));
+            }
+            read
         });
         let allocators = allocators.collect();
         Ok(MemoryUse { device: self.device(), total: memory.total, free: memory.free, allocators })

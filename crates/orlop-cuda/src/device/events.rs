@@ -83,7 +83,7 @@ impl EventPool {
     }
 
     /// Returns the handle of an event. `None` if it is complete and its slot was reused.
-    fn handle(&self, event: EventId) -> Option<abi::Handle> {
+    pub(super) fn handle(&self, event: EventId) -> Option<abi::Handle> {
         let (_, generation, slot) = parts(event);
         let slot = *self.slots().slots.get(slot as usize)?;
         (slot.generation == generation && slot.users > 0).then(|| slot.handle())
@@ -99,7 +99,7 @@ impl EventPool {
         }
     }
 
-    fn forget(&self, event: EventId) {
+    pub(super) fn forget(&self, event: EventId) {
         let (_, generation, number) = parts(event);
         let mut slots = self.slots();
         let Some(slot) = slots.slots.get_mut(number as usize) else { return };
@@ -156,7 +156,7 @@ impl DeviceState {
     /// # Safety
     ///
     /// As there.
-    unsafe fn record_anyway(&self, stream: abi::Handle) -> Result<EventId, CudaError> {
+    pub(super) unsafe fn record_anyway(&self, stream: abi::Handle) -> Result<EventId, CudaError> {
         let (event, handle) = match self.events.take(self.key) {
             Some(unused) => unused,
             None => self.events.create(&self.enter()?, self.key)?,
@@ -331,48 +331,6 @@ pub(crate) fn wait(stream: StreamId, event: EventId) -> Result<(), CudaError> {
             Ok(())
         }
     }
-}
-
-/// Makes a stream wait, on its device, for the work that another was given so far. A stream that waits for
-/// one that captures becomes a part of the capture.
-pub(crate) fn order(stream: StreamId, earlier: StreamId) -> Result<(), CudaError> {
-    match record(earlier) {
-        Ok(event) => wait(stream, event).inspect_err(|_| forget(event)),
-        Err(error @ CudaError::Capturing { .. }) => order_in_capture(stream, earlier, error),
-        Err(error) => Err(error),
-    }
-}
-
-/// Makes a stream wait for one that captures, if it can be a part of that capture.
-fn order_in_capture(stream: StreamId, earlier: StreamId, refused: CudaError) -> Result<(), CudaError> {
-    let (
-        StreamTarget::Stream { device, handle, _entry },
-        StreamTarget::Stream { device: earlier, handle: captured, _entry: _earlier_entry },
-    ) = (resolve(stream)?, resolve(earlier)?)
-    else {
-        return Err(refused);
-    };
-    let capture = earlier.enter()?.capture_id(captured)?;
-    let scope = device.enter()?;
-    let own = scope.capture_id(handle)?;
-    // A default stream cannot capture, and two captures cannot become one.
-    if handle.is_null()
-        || captured.is_null()
-        || capture.is_none()
-        || own.is_some_and(|own| Some(own) != capture)
-    {
-        return Err(refused);
-    }
-    // SAFETY: the target keeps the stream.
-    let event = unsafe { earlier.record_anyway(captured) }?;
-    let waited = match earlier.events.handle(event) {
-        // SAFETY: the target keeps the stream, and the pool the event.
-        Some(event) => unsafe { call!(scope.driver(), cuStreamWaitEvent(handle, event, 0)) },
-        None => Ok(()),
-    };
-    // It is a place in the graph, and never queried.
-    earlier.events.forget(event);
-    Ok(waited?)
 }
 
 /// Forgets an event. Its handle can be recorded again at once: what waits for it waits for the earlier

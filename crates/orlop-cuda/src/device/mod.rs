@@ -9,6 +9,7 @@
 //! | `peers` | access of kernels to the memory of other devices |
 //! | `scope` | the context of the calling thread, switched for a call and restored |
 //! | `events` | events, reused |
+//! | `order` | the order of two streams |
 //! | `stream_table` | the streams of all devices, by their ids |
 //! | `streams` | the streams that programs create, adopt and borrow |
 
@@ -17,6 +18,7 @@ mod captures;
 mod clock;
 mod events;
 mod known;
+mod order;
 mod peers;
 mod scope;
 mod stream_table;
@@ -27,8 +29,9 @@ use self::peers::PeerAccess;
 pub use self::captures::CaptureScope;
 pub(crate) use self::captures::{free_after_capture, run_deferred_frees};
 pub use self::clock::StreamClock;
-pub(crate) use self::events::{EventPool, forget, order, record, synchronize, wait};
+pub(crate) use self::events::{EventPool, forget, record, synchronize, wait};
 pub(crate) use self::known::in_use;
+pub(crate) use self::order::order;
 pub(crate) use self::scope::DriverScope;
 pub(crate) use self::stream_table::{StreamTarget, has_ended, is_capturing, is_known, resolve};
 pub use self::streams::DeviceStream;

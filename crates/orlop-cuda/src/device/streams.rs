@@ -1,7 +1,7 @@
 //! [`DeviceStream`]: the streams that programs create, adopt and borrow.
 
 use super::stream_table::{StreamEntry, known_at, known_entry};
-use super::{CudaDevice, DeviceState, events};
+use super::{CudaDevice, DeviceState, order};
 use crate::driver::abi;
 use crate::error::CudaError;
 use cudarc::driver::CudaStream;
@@ -153,7 +153,7 @@ impl DeviceStream {
     /// [`CudaError::UnknownStream`]; [`CudaError::Capturing`] if this stream captures and the other one does
     /// not, or in another capture; failures of the driver.
     pub fn wait_for(&self, other: StreamId) -> Result<(), CudaError> {
-        events::order(self.id(), other)
+        order(self.id(), other)
     }
 }
 

@@ -4,7 +4,7 @@ use crate::machine::Machine;
 use orlop_alloc::backing::{RegionChange, Visitor};
 use orlop_alloc::engine_support::RawBlock;
 use orlop_alloc::{Allocator, AllocatorRef, Request, Result};
-use orlop_cuda::{CudaDevice, CudaMemory, DriverAllocator, caching_allocator};
+use orlop_cuda::{CudaDevice, CudaError, CudaMemory, DriverAllocator, caching_allocator};
 use orlop_cudasim_control::SimulationConfig;
 use orlop_device::{DeviceAllocator, Policy, VisitedDevice};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -134,4 +134,37 @@ fn panics_of_linked_allocators_do_not_leave_a_request() {
         assert!(matches!(&refused, Ok(Err(error)) if error.is_out_of_memory()), "{refused:?}");
         drop(half);
     }
+}
+
+/// What the visitors and inspections of linked allocators ask, they are refused: an answer would wait.
+#[test]
+fn the_memory_of_a_device_is_not_summed_up_inside_an_engine() {
+    let machine = machine();
+    let allocators = [0, 1].map(|_| caching_allocator(&machine.device).unwrap().into_ref());
+    let barrier = Arc::new(Barrier::new(2));
+    run_both(allocators.map(|allocator| -> Box<dyn FnOnce() + Send> {
+        let (device, barrier) = (machine.device.clone(), Arc::clone(&barrier));
+        Box::new(move || {
+            allocator.with_engine(|_| {
+                barrier.wait();
+                let refused = device.memory_use().unwrap_err();
+                assert!(matches!(refused, CudaError::Unsupported { .. }), "{refused}");
+                barrier.wait();
+            });
+            assert!(device.memory_use().is_ok());
+        })
+    }));
+}
+
+#[test]
+fn a_linked_allocator_that_panics_is_left_out_of_the_sum() {
+    let machine = machine();
+    let pool = DriverAllocator::stream_ordered(&machine.device).unwrap();
+    let panicking = Panicking(pool, AtomicBool::new(false)).into_ref();
+    machine.device.link(&panicking);
+    let other = caching_allocator(&machine.device).unwrap().into_ref();
+    let _live = other.allocate(&Request::new(100 * MIB)).unwrap();
+    let memory = machine.device.memory_use().unwrap();
+    let names: Vec<&str> = memory.allocators.iter().map(|allocator| &*allocator.name).collect();
+    assert_eq!((names, memory.live()), (vec!["orlop"], 100 << 20));
 }

@@ -7,7 +7,7 @@
 use super::DeviceAllocator;
 use crate::backing::DeviceBacking;
 use crate::error::DeviceError;
-use orlop_alloc::engine_support::{CacheTrims, guarded, trace_guarded};
+use orlop_alloc::engine_support::{CacheTrims, EngineScope, guarded, trace_guarded};
 use orlop_alloc::{Allocator, AllocatorRef};
 use orlop_sync::Mutex;
 use std::sync::Arc;
@@ -37,8 +37,9 @@ impl<B: DeviceBacking> DeviceAllocator<B> {
     /// Registers a callback that runs before a request fails. It returns `true` if it freed memory; the
     /// request is then tried again.
     ///
-    /// It may free blocks of this allocator or of others: no lock of this allocator is held. Requests that it
-    /// makes can call it again. A panic counts as `false` and is traced. The callback exists as long as the
+    /// It may free blocks of this allocator or of others: no lock is held. Requests that it makes can call it
+    /// again. It does not run for a request that is made inside an engine (by a visitor of its memory, in
+    /// [`with_engine`](Self::with_engine)), where waiting for another allocator could deadlock. A panic counts as `false` and is traced. The callback exists as long as the
     /// allocator, which exists as long as its blocks: refer to blocks of this allocator by a
     /// [`Weak`](std::sync::Weak).
     pub fn on_pressure(&self, callback: impl Fn() -> bool + Send + Sync + 'static) {
@@ -80,8 +81,11 @@ impl<B: DeviceBacking> DeviceAllocator<B> {
         limit < self.backing.memory() && reserved.saturating_add(rounded) > limit
     }
 
-    /// Runs all pressure callbacks. Returns `true` if one of them freed memory.
+    /// Runs all pressure callbacks. Returns `true` if one of them freed memory. Inside an engine none runs.
     fn run_callbacks(&self) -> bool {
+        if EngineScope::is_inside() {
+            return false;
+        }
         let callbacks = self.callbacks.0.lock().clone();
         // All of them: what one frees may not be enough.
         let call = |callback: &Arc<Callback>| {

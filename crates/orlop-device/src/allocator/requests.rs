@@ -183,7 +183,8 @@ impl<B: DeviceBacking> DeviceAllocator<B> {
             }
             inner = self.inner.lock();
             // Requests that fail are counted, not attempts.
-            inner.engine.stats.num_ooms = inner.engine.stats.num_ooms.saturating_sub(1);
+            let counted = u64::from(!inner.engine.policy().fails_early);
+            inner.engine.stats.num_ooms = inner.engine.stats.num_ooms.saturating_sub(counted);
             miss = match inner.engine.allocate_again(sized, &miss) {
                 Ok(block) => return self.hand_out_missed(inner, block, request, sized),
                 Err(miss) => miss,

@@ -17,6 +17,8 @@ pub(crate) struct CallFailures {
     first: Option<CallFailure>,
     /// Whether memory could not be allocated because a call failed.
     is_final: bool,
+    /// Whether the policy refused to grow, which also ends the request.
+    pub(crate) is_refused: bool,
     /// Whether no addresses were left.
     pub(crate) lacks_addresses: bool,
     /// Whether the slow path is in a call, with the engine unlocked: what fails meanwhile are calls of other
@@ -27,7 +29,7 @@ pub(crate) struct CallFailures {
 impl CallFailures {
     /// Begins a request, or a release of memory.
     pub(crate) fn begin(&mut self) {
-        (self.first, self.is_final, self.lacks_addresses) = (None, false, false);
+        (self.first, self.is_final, self.is_refused, self.lacks_addresses) = (None, false, false, false);
     }
 
     /// Returns the first failure since the beginning.
@@ -37,7 +39,7 @@ impl CallFailures {
 
     /// Returns `true` if the request has to end.
     pub(crate) fn is_final(&self) -> bool {
-        self.is_final
+        self.is_final || self.is_refused
     }
 }
 

@@ -47,14 +47,15 @@ impl FreeChunks {
         }
     }
 
+    /// Removes a chunk. Returns `false` if it was not there; lists require that it is.
     #[inline]
-    pub(crate) fn remove(&mut self, chunks: &mut Chunks, chunk: Index) {
+    pub(crate) fn remove(&mut self, chunks: &mut Chunks, chunk: Index) -> bool {
         match self {
-            Self::Ordered { runs, ties } => {
-                let removed = runs.remove(key(chunks, chunk, *ties));
-                debug_assert!(removed, "a free chunk that is not in its index");
+            Self::Ordered { runs, ties } => runs.remove(key(chunks, chunk, *ties)),
+            Self::Segregated(lists) => {
+                lists.remove(chunks, chunk, chunks[chunk].size);
+                true
             }
-            Self::Segregated(lists) => lists.remove(chunks, chunk, chunks[chunk].size),
         }
     }
 
@@ -79,7 +80,10 @@ impl FreeChunks {
                 let taken = runs.take(position);
                 debug_assert_eq!(taken.chunk, chunk, "found elsewhere");
             }
-            (this, _) => this.remove(chunks, chunk),
+            (this, _) => {
+                let removed = this.remove(chunks, chunk);
+                debug_assert!(removed, "found, and not in the index");
+            }
         }
     }
 

@@ -25,6 +25,10 @@ impl<B: DeviceBacking> SlowPath<'_, B> {
     /// device has no memory.
     pub(crate) fn grow(&mut self, request: &PoolRequest) -> Option<Index> {
         let mut bytes = self.policy.region_bytes(request.size)?;
+        if self.policy.fails_early && self.is_within_limit(bytes) && !self.is_within_memory(bytes) {
+            self.failures.is_refused = true;
+            return None;
+        }
         let paged = matches!(self.policy.growth, Growth::Pages { .. });
         if self.policy.extensions.hold_to_peak.is_some() {
             if paged {
@@ -157,6 +161,10 @@ impl<B: DeviceBacking> Engine<B> {
     fn range_bytes(&self, request: &PoolRequest) -> Option<usize> {
         let memory = usize::try_from(self.backing.memory()).ok()?;
         let all = memory.checked_add(memory / 8)?;
+        if let Some(reserve) = self.policy.address_reserve {
+            let bytes = reserve.bytes(self.backing.memory());
+            return Some(usize::try_from(bytes).map_or(all, |bytes| bytes.min(all)));
+        }
         if !self.policy.extensions.grow_ranges {
             return Some(all);
         }
@@ -171,6 +179,11 @@ impl<B: DeviceBacking> Engine<B> {
             let reserved = self.stats.reserved_bytes.all.current.checked_add(bytes as u64);
             reserved.is_some_and(|reserved| reserved <= limit)
         })
+    }
+
+    /// Returns `true` if the device's memory is enough for `bytes` bytes more.
+    fn is_within_memory(&self, bytes: usize) -> bool {
+        self.stats.reserved_bytes.all.current.saturating_add(bytes as u64) <= self.backing.memory()
     }
 
     /// Returns `true` if `bytes` bytes more for a request would take reserved bytes beyond the peak of active
@@ -237,8 +250,9 @@ impl<B: DeviceBacking> Engine<B> {
     /// Takes a chunk without pages out of the index by address.
     pub(crate) fn take_unmapped(&mut self, index: Index) {
         let Chunk { pool, stream, address, .. } = self.chunks[index];
-        let removed = self.pools[pool as usize].stream_mut(stream).unmapped.remove(at(address, index));
-        debug_assert!(removed, "a chunk without pages that is not in its index");
+        let pool = &mut self.pools[pool as usize];
+        let removed = pool.stream_mut(stream).unmapped.remove(at(address, index));
+        debug_assert!(removed || pool.has_forgotten, "a chunk without pages that is not in its index");
     }
 
     pub(crate) fn count_mapped(&mut self, pool: u16, bytes: usize) {

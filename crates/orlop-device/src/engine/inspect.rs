@@ -210,10 +210,11 @@ impl<B: DeviceBacking> Engine<B> {
                 }
             }
         }
-        let free = self
-            .chunks
-            .iter()
-            .filter(|(_, chunk)| matches!(chunk.state, ChunkState::Free | ChunkState::Unmapped));
+        let is_free = |index: Index, chunk: &Chunk| {
+            let is_forgotten = self.pools[usize::from(chunk.pool)].has_forgotten && !indexed.contains(&index);
+            matches!(chunk.state, ChunkState::Free | ChunkState::Unmapped) && !is_forgotten
+        };
+        let free = self.chunks.iter().filter(|&(index, chunk)| is_free(index, chunk));
         rule(free.count() == indexed.len(), "every free chunk is in an index")?;
         let whole = self
             .chunks

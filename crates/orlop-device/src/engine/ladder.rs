@@ -207,10 +207,12 @@ impl<B: DeviceBacking> Engine<B> {
         }
     }
 
-    /// Counts a request that finds no memory, and returns the error with the figures.
+    /// Counts a request that finds no memory, and returns the error with the figures. One that the policy
+    /// refused is not counted.
     #[cold]
     fn out_of_memory(&mut self, requested: usize, size: usize) -> DeviceError {
-        self.stats.num_ooms += 1;
+        let is_refused = std::mem::take(&mut self.failures.is_refused);
+        self.stats.num_ooms += u64::from(!is_refused);
         let reserved = self.stats.reserved_bytes.all.current;
         let (live, active) = (self.stats.allocated_bytes.all.known(), self.stats.active_bytes.all.known());
         DeviceError::OutOfMemory {

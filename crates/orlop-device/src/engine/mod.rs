@@ -16,7 +16,7 @@
 //! | `whole_regions` | wholly free regions, which are released before the engine grows beyond the peak |
 //! | `other_streams` | a chunk of another stream, which the request's stream waits for |
 //! | `stream_borders` | free neighbours of different streams, and how they merge |
-//! | `private_pools`, `lending` | pools of captured graphs; those that lend their free memory |
+//! | `private_pools`, `pool_table` | pools of captured graphs; a set of them in PyTorch's order |
 //! | `captures` | captures in progress |
 //! | `failures` | failed calls of the device |
 //! | `chunks`, `free_index` | data: the table of chunks, free chunks by size |
@@ -32,9 +32,9 @@ mod free_index;
 mod grow;
 mod inspect;
 mod ladder;
-mod lending;
 mod other_streams;
 mod pending;
+mod pool_table;
 mod pools;
 mod private_pools;
 mod release;

@@ -16,6 +16,9 @@ pub(crate) struct Pool {
     pub(crate) private: Option<u32>,
     /// The number of searches: the clock by which free chunks age.
     pub(crate) searches: u64,
+    /// Whether it has chunks, free or without pages, that are in no index: what was left of a private pool
+    /// when it was dropped.
+    pub(crate) has_forgotten: bool,
     kind: IndexKind,
     ties: TieRule,
     granule: usize,
@@ -45,7 +48,7 @@ pub(crate) fn at(address: usize, chunk: Index) -> FreeChunk {
 impl Pool {
     pub(crate) fn new(private: Option<u32>, kind: IndexKind, policy: &Policy) -> Self {
         let Policy { ties, granule, .. } = *policy;
-        Self { private, searches: 0, kind, ties, granule, streams: Vec::new() }
+        Self { private, searches: 0, has_forgotten: false, kind, ties, granule, streams: Vec::new() }
     }
 
     /// Returns the free memory of a stream; new ones are added.
@@ -60,6 +63,13 @@ impl Pool {
             });
         }
         &mut self.streams[place]
+    }
+
+    /// Empties the indexes. What was in them is used again only if it merges with a block that is freed.
+    pub(crate) fn forget_free(&mut self) {
+        let has_memory = |of: &StreamPool| !of.free.is_empty() || !of.unmapped.is_empty();
+        self.has_forgotten |= self.streams.iter().any(has_memory);
+        self.streams.clear();
     }
 
     #[inline]

@@ -1,8 +1,9 @@
 //! Private pools: memory that only a captured graph uses, so that its blocks keep their addresses.
 
-use super::Engine;
-use super::lending::LendingPools;
+use super::chunks::Index;
+use super::pool_table::PoolTable;
 use super::pools::Pool;
+use super::{Engine, PoolRequest};
 use crate::DeviceError;
 use crate::backing::DeviceBacking;
 use crate::policy::IndexKind;
@@ -40,10 +41,23 @@ impl StreamFilter {
 #[derive(Debug, Default)]
 pub(crate) struct PrivatePools {
     pools: Vec<PrivatePool>,
-    /// Routes to private pools: the index of the pool, and the streams whose requests go there.
-    routes: Vec<(usize, StreamFilter)>,
+    routes: Vec<Route>,
     /// Those that lend their free memory to other requests before these fail.
-    pub(crate) lending: LendingPools,
+    pub(crate) lending: PoolTable,
+    /// Those without users.
+    unused: PoolTable,
+    /// The indexes of those that were dropped, the last one at the end. A new pool takes the place of the one
+    /// that was dropped last, as PyTorch's does on the C++ heap.
+    dropped: Vec<usize>,
+}
+
+/// The streams whose requests go to a private pool. By PyTorch's rules it can be dropped before the route ends.
+#[derive(Debug)]
+struct Route {
+    id: PoolId,
+    /// The index of the pool.
+    place: usize,
+    streams: StreamFilter,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -63,8 +77,11 @@ impl PrivatePools {
     /// counts. `None` if the common ones serve it.
     #[inline]
     pub(crate) fn route(&self, stream: StreamId) -> Option<(u16, u16)> {
-        let (place, _) = self.routes.iter().rev().find(|(_, streams)| streams.matches(stream))?;
-        self.pools.get(*place).map(|pool| (pool.small, pool.large))
+        let mut matching = self.routes.iter().rev().filter(|route| route.streams.matches(stream));
+        matching.find_map(|route| {
+            let pool = self.pools.get(route.place).filter(|pool| pool.id == Some(route.id))?;
+            Some((pool.small, pool.large))
+        })
     }
 
     /// Returns `true` if requests of some streams go to private pools.
@@ -78,8 +95,7 @@ impl PrivatePools {
 
     /// Returns the pools of private pools without users.
     pub(crate) fn freeable(&self) -> impl Iterator<Item = usize> + '_ {
-        let unused = self.pools.iter().filter(|pool| pool.id.is_some() && pool.users == 0);
-        unused.flat_map(|pool| [pool.small as usize, pool.large as usize])
+        self.unused.iter().filter_map(|id| self.pools_of(id)).flatten().map(usize::from)
     }
 
     /// Returns the pools, small and large, of a private pool.
@@ -90,7 +106,7 @@ impl PrivatePools {
 
     /// Returns the pools, small and large, of a private pool; `None` if it has users.
     pub(crate) fn unused(&self, id: PoolId) -> Option<[u16; 2]> {
-        self.pools_of(id).filter(|_| self.place(id).is_some_and(|place| self.pools[place].users == 0))
+        self.pools_of(id).filter(|_| self.unused.contains(id))
     }
 
     /// Counts that the engine grew for a pool, which may be private.
@@ -134,7 +150,8 @@ impl<B: DeviceBacking> Engine<B> {
         };
         let users = &mut self.private.pools[place].users;
         *users = users.checked_add(1).ok_or(DeviceError::TooManyPools)?;
-        self.private.routes.push((place, streams));
+        self.private.unused.remove(id);
+        self.private.routes.push(Route { id, place, streams });
         Ok(())
     }
 
@@ -144,11 +161,8 @@ impl<B: DeviceBacking> Engine<B> {
     ///
     /// [`DeviceError::NoPool`] if no requests go to it.
     pub fn end_allocate_to_pool(&mut self, id: PoolId) -> Result<(), DeviceError> {
-        let routes = self.private.routes.iter();
-        let place = routes.rev().position(|&(place, _)| self.private.pools[place].id == Some(id));
-        let place = place.ok_or(DeviceError::NoPool { id })?;
-        let last = self.private.routes.len() - 1;
-        self.private.routes.remove(last - place);
+        let newest = self.private.routes.iter().rposition(|route| route.id == id);
+        self.private.routes.remove(newest.ok_or(DeviceError::NoPool { id })?);
         Ok(())
     }
 
@@ -162,6 +176,9 @@ impl<B: DeviceBacking> Engine<B> {
         let place = self.private.place(id).ok_or(DeviceError::NoPool { id })?;
         let pool = &mut self.private.pools[place];
         pool.users = pool.users.checked_sub(1).ok_or(DeviceError::NoPool { id })?;
+        if pool.users == 0 {
+            self.private.unused.insert(id);
+        }
         Ok(())
     }
 
@@ -181,6 +198,20 @@ impl<B: DeviceBacking> Engine<B> {
         Ok(())
     }
 
+    /// Searches the private pools that lend their free memory.
+    pub(crate) fn search_lending_pools(&mut self, request: &PoolRequest) -> Option<Index> {
+        if !self.policy.lends_pools() || self.pools[request.pool as usize].private.is_some() {
+            return None;
+        }
+        let small = request.size <= self.policy.small_limit;
+        let lenders: Vec<[u16; 2]> =
+            self.private.lending.iter().filter_map(|id| self.private.pools_of(id)).collect();
+        lenders.into_iter().find_map(|[small_pool, large_pool]| {
+            let pool = if small { small_pool } else { large_pool };
+            self.search(&PoolRequest { pool, ..*request })
+        })
+    }
+
     /// Returns the pools, small and large, of a private pool that an engine begins with: it has a user, and
     /// another region.
     pub(crate) fn private_pools(&mut self, id: PoolId) -> Result<(u16, u16), DeviceError> {
@@ -195,10 +226,12 @@ impl<B: DeviceBacking> Engine<B> {
     }
 
     fn add_private(&mut self, id: PoolId) -> Result<usize, DeviceError> {
-        let vacant = self.private.pools.iter().position(|pool| pool.id.is_none() && !self.has_memory(pool));
-        if let Some(place) = vacant {
+        if let Some(place) = self.private.dropped.pop() {
             let pool = &mut self.private.pools[place];
             (pool.id, pool.growths) = (Some(id), 0);
+            for number in [pool.small, pool.large] {
+                self.pools[usize::from(number)].forget_free();
+            }
             return Ok(place);
         }
         let place = self.private.pools.len();
@@ -221,18 +254,24 @@ impl<B: DeviceBacking> Engine<B> {
 
     /// Drops a private pool that has neither users nor memory, or all of them. By PyTorch's rules the number
     /// of growths counts: of several pages that a pool grew by at once, those that are not released with the
-    /// first stay reserved, and nothing uses them any more.
+    /// first stay reserved. Blocks that are freed there later are free for the next new pool, which takes the
+    /// place of this one.
     pub(crate) fn drop_empty_private(&mut self, only: Option<PoolId>) {
         let counts_growths = !self.policy.mixes_streams();
-        for place in 0..self.private.pools.len() {
+        let unused: Vec<PoolId> =
+            self.private.unused.iter().filter(|&id| only.is_none_or(|only| only == id)).collect();
+        for id in unused {
+            let Some(place) = self.private.place(id) else { continue };
             let pool = self.private.pools[place];
-            let Some(id) = pool.id.filter(|&id| only.is_none_or(|only| only == id)) else { continue };
             // A pool can lose its users while requests go to it.
-            let is_used = pool.users > 0 || self.private.routes.iter().any(|&(other, _)| other == place);
-            let has_memory = if counts_growths { pool.growths > 0 } else { self.has_memory(&pool) };
-            if !is_used && !has_memory {
+            let has_routes = || self.private.routes.iter().any(|route| route.place == place);
+            let is_needed =
+                if counts_growths { pool.growths > 0 } else { self.has_memory(&pool) || has_routes() };
+            if !is_needed {
                 self.private.pools[place].id = None;
                 self.private.lending.remove(id);
+                self.private.unused.remove(id);
+                self.private.dropped.push(place);
             }
         }
     }

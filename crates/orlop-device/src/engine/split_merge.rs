@@ -67,7 +67,9 @@ impl<B: DeviceBacking> Engine<B> {
     pub(crate) fn take(&mut self, index: Index) {
         let chunk = &self.chunks[index];
         let (pool, stream, is_whole) = (chunk.pool, chunk.stream, chunk.is_whole());
-        self.pools[pool as usize].stream_mut(stream).free.remove(&mut self.chunks, index);
+        let pool = &mut self.pools[pool as usize];
+        let removed = pool.stream_mut(stream).free.remove(&mut self.chunks, index);
+        debug_assert!(removed || pool.has_forgotten, "a free chunk that is not in its index");
         self.forget_address(index);
         if is_whole && self.whole_regions.is_kept() {
             self.remove_whole_region(index);

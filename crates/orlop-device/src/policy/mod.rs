@@ -1,8 +1,8 @@
 //! The rules of a device engine, as data.
 
 use orlop_core::torch::{
-    MIN_BLOCK_BYTES, ROUNDING_INTERVALS, SEGMENT_STEP_BYTES, SMALL_REQUEST_BYTES, SMALL_SEGMENT_BYTES,
-    TieRule, TorchConf, UNSPLIT_REST_BYTES, kept_rest, round_size, segment_size,
+    AddressReserve, MIN_BLOCK_BYTES, ROUNDING_INTERVALS, SEGMENT_STEP_BYTES, SMALL_REQUEST_BYTES,
+    SMALL_SEGMENT_BYTES, TieRule, TorchConf, UNSPLIT_REST_BYTES, kept_rest, round_size, segment_size,
 };
 
 /// Where the waste is bounded, regions for one large request are multiples of this many bytes.
@@ -24,6 +24,9 @@ pub struct Policy {
     pub small_limit: usize,
     /// How the engine grows.
     pub growth: Growth,
+    /// The addresses of a new range for pages, at most nine eighths of the device's memory. `None`: as many, or
+    /// what [`Extensions::grow_ranges`] says.
+    pub address_reserve: Option<AddressReserve>,
     /// The bytes of a region for large requests below 10 MiB, or as many as the request needs; the rest
     /// serves others.
     pub large_region: usize,
@@ -37,6 +40,10 @@ pub struct Policy {
     pub collect_from: f64,
     /// The limit of reserved bytes, as a share of the device's memory.
     pub fraction: Option<f64>,
+    /// A request that would take reserved bytes beyond the device's memory, and not beyond the limit, fails
+    /// before anything is released for it, and is not counted as out of memory (PyTorch:
+    /// `throw_on_cudamalloc_oom`).
+    pub fails_early: bool,
     /// The index of free chunks in the small pools.
     pub small_index: IndexKind,
     /// Which of several free chunks of one size an ordered index returns.
@@ -135,12 +142,14 @@ impl Policy {
             rounding: conf.roundup_power2_divisions,
             small_limit: SMALL_REQUEST_BYTES,
             growth,
+            address_reserve: conf.address_reserve,
             large_region: conf.large_segment_size,
             large_rest: UNSPLIT_REST_BYTES,
             max_split: conf.max_split_size.unwrap_or(usize::MAX),
             max_non_split_rounding: conf.max_non_split_rounding,
             collect_from: conf.garbage_collection_threshold,
             fraction: conf.memory_fraction,
+            fails_early: conf.throw_on_oom,
             small_index: IndexKind::Ordered,
             ties: conf.ties,
             extensions: Extensions::default(),

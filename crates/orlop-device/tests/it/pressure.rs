@@ -4,8 +4,10 @@ use orlop_alloc::{Allocator, Error, Request};
 use orlop_core::Device;
 use orlop_device::{DeviceAllocator, NullDevice, Policy};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Barrier, mpsc};
+use std::thread;
+use std::time::Duration;
 
 #[test]
 fn a_request_without_retry_runs_no_callback() {
@@ -33,4 +35,40 @@ fn an_inspection_that_uses_the_allocator_is_refused() {
         .with_engine(|_| assert!(matches!(device.allocate(&Request::new(8)), Err(Error::Reentrant { .. }))));
     assert!(device.allocate(&Request::new(8)).is_ok());
     device.verify().unwrap();
+}
+
+/// Each thread inspects an allocator, and meanwhile makes a request to another one that fails, whose callback
+/// needs what the other thread inspects.
+#[test]
+fn no_callback_runs_inside_an_engine() {
+    let make =
+        || DeviceAllocator::new(NullDevice::new(Device::cuda(0), 32 << 20), Policy::orlop()).into_ref();
+    let inspected = [make(), make()];
+    let failing = make();
+    let calls = Arc::new(AtomicUsize::new(0));
+    let (count, trimmed) = (Arc::clone(&calls), inspected.clone());
+    failing.on_pressure(move || {
+        count.fetch_add(1, Ordering::Relaxed);
+        trimmed.iter().map(|allocator| allocator.usage().reserved).sum::<u64>() > 0
+    });
+    let barrier = Arc::new(Barrier::new(2));
+    let (sender, ended) = mpsc::channel();
+    for allocator in inspected {
+        let (failing, barrier, sender) = (failing.clone(), Arc::clone(&barrier), sender.clone());
+        thread::spawn(move || {
+            allocator.with_engine(|_| {
+                barrier.wait();
+                assert!(failing.allocate(&Request::new(64 << 20)).is_err_and(|e| e.is_out_of_memory()));
+                barrier.wait();
+            });
+            // The other end is gone if this test has failed.
+            let _sent = sender.send(());
+        });
+    }
+    for _ in 0..2 {
+        assert_eq!(ended.recv_timeout(Duration::from_secs(60)), Ok(()), "a deadlock, or a panic");
+    }
+    assert_eq!(calls.load(Ordering::Relaxed), 0);
+    assert!(failing.allocate(&Request::new(64 << 20)).is_err());
+    assert_eq!(calls.load(Ordering::Relaxed), 1);
 }

@@ -16,6 +16,14 @@ const VERSION: i32 = 22_809;
 /// `ncclInvalidArgument`.
 const INVALID_ARGUMENT: Failure = Failure(4);
 
+/// `ncclUnhandledCudaError`: memory of a communicator does not fit.
+const UNHANDLED_CUDA_ERROR: Failure = Failure(1);
+
+/// The memory of a communicator of two ranks, and of more, in bytes: what each took on A100s with NVLink after
+/// an all-reduce (github.com/NVIDIA/nccl/issues/964). One of a single rank is taken to have none.
+const PAIR_BYTES: usize = 544 << 20;
+const GROUP_BYTES: usize = 688 << 20;
+
 /// `NCCL_SPLIT_NOCOLOR`: the rank is in no part.
 const NO_COLOR: i32 = -1;
 
@@ -33,6 +41,22 @@ pub(crate) struct Communicator {
     ranks: i32,
     rank: i32,
     device: usize,
+    /// Its memory on the device; `None` for a communicator of a single rank.
+    memory: Option<usize>,
+}
+
+impl Communicator {
+    fn new(ranks: i32, rank: i32, device: usize) -> Self {
+        Self { ranks, rank, device, memory: None }
+    }
+
+    fn bytes(&self) -> usize {
+        match self.ranks {
+            ..=1 => 0,
+            2 => PAIR_BYTES,
+            _ => GROUP_BYTES,
+        }
+    }
 }
 
 fn communicator(machine: &Machine, handle: usize) -> Outcome<Communicator> {
@@ -42,25 +66,40 @@ fn communicator(machine: &Machine, handle: usize) -> Outcome<Communicator> {
 /// Creates a communicator on the current device.
 fn create(machine: &mut Machine, handle: &Out<usize>, ranks: i32, rank: i32) -> Outcome {
     let device = machine.current_device();
-    handle.set(insert(machine, Communicator { ranks, rank, device })?)
+    handle.set(insert(machine, Communicator::new(ranks, rank, device))?)
 }
 
 /// Creates the communicators of all ranks, one on each device.
 fn create_on(machine: &mut Machine, handles: &Out<usize>, ranks: i32, devices: &[i32]) -> Outcome {
     let devices = devices.iter().map(|&device| machine.device(device)).collect::<Outcome<Vec<_>>>()?;
     for ((index, device), rank) in devices.into_iter().enumerate().zip(0..ranks) {
-        handles.set_at(index, insert(machine, Communicator { ranks, rank, device })?)?;
+        handles.set_at(index, insert(machine, Communicator::new(ranks, rank, device))?)?;
     }
     Ok(())
 }
 
-fn insert(machine: &mut Machine, created: Communicator) -> Outcome<usize> {
+/// Adds a communicator with its memory, and returns its handle.
+fn insert(machine: &mut Machine, mut created: Communicator) -> Outcome<usize> {
     if !(0..created.ranks).contains(&created.rank) {
         return Err(INVALID_ARGUMENT);
     }
+    let (device, bytes) = (created.device, created.bytes());
+    if bytes > 0 {
+        let address = machine.memory.allocate(device, bytes).map_err(|_| UNHANDLED_CUDA_ERROR)?;
+        created.memory = Some(address);
+    }
     let handle = machine.handle();
     machine.communicators.insert(handle, created);
+    let of_device = machine.communicators.values().filter(|other| other.device == device);
+    let all = of_device.map(|other| other.bytes() as u64).sum();
+    machine.counters.nccl_bytes = machine.counters.nccl_bytes.max(all);
     Ok(handle)
+}
+
+/// Removes a communicator and frees its memory.
+fn remove(machine: &mut Machine, handle: usize) -> Outcome {
+    let removed = machine.communicators.remove(&handle).ok_or(INVALID_ARGUMENT)?;
+    removed.memory.map_or(Ok(()), |address| machine.free(address))
 }
 
 fn bytes_of(elements: usize, data_type: i32) -> Outcome<usize> {
@@ -229,18 +268,14 @@ library_calls! {
             return part.set(0);
         }
         let rank = if (0..whole.ranks).contains(&key) { key } else { whole.rank };
-        part.set(insert(machine, Communicator { rank, ..whole })?)
+        part.set(insert(machine, Communicator::new(whole.ranks, rank, whole.device))?)
     }
 
     fn ncclCommFinalize(handle: usize) |machine| { communicator(machine, handle).map(drop) }
 
-    fn ncclCommDestroy(handle: usize) |machine| {
-        machine.communicators.remove(&handle).map(drop).ok_or(INVALID_ARGUMENT)
-    }
+    fn ncclCommDestroy(handle: usize) |machine| { remove(machine, handle) }
 
-    fn ncclCommAbort(handle: usize) |machine| {
-        machine.communicators.remove(&handle).map(drop).ok_or(INVALID_ARGUMENT)
-    }
+    fn ncclCommAbort(handle: usize) |machine| { remove(machine, handle) }
 
     fn ncclCommCount(handle: usize, ranks: Out<i32>) |machine| {
         ranks.set(communicator(machine, handle)?.ranks)

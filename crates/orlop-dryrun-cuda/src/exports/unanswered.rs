@@ -20,12 +20,15 @@ enum Answer {
 
 const TEXT: &CStr = c"not in a dry run";
 
+/// An error of any of the libraries: `cusolverStatus_t` and `cusparseStatus_t` have lower numbers.
+const NOT_SUPPORTED: i64 = 801;
+
 /// Ends of the names of functions that return text.
 const TEXT_ENDS: [&str; 6] =
     ["ErrorString", "ErrorName", "StatusString", "StatusName", "LastError", "GetString"];
 
 /// Prefixes of names, with the answer. The first that fits counts.
-const BY_PREFIX: [(&str, Answer); 16] = [
+const BY_PREFIX: [(&str, Answer); 20] = [
     ("cublas", Answer::Success),
     ("cudnnSet", Answer::Success),
     ("cudnnDestroy", Answer::Success),
@@ -36,8 +39,12 @@ const BY_PREFIX: [(&str, Answer); 16] = [
     ("cupti", Answer::Absent(15)),
     ("nvshmem", Answer::Absent(0)),
     ("cusparseLt", Answer::Refused(10)),
-    ("cusparse", Answer::Refused(10)),
-    ("cusolver", Answer::Refused(9)),
+    ("cusparseSpGEMM", Answer::Refused(10)),
+    ("cusparseSpMatGetSize", Answer::Refused(10)),
+    ("cusparseCreateBsr", Answer::Refused(10)),
+    ("cusparseXcsrgeam2", Answer::Refused(10)),
+    ("cusparse", Answer::Success),
+    ("cusolver", Answer::Success),
     ("cufft", Answer::Refused(16)),
     ("curand", Answer::Refused(203)),
     ("nccl", Answer::Refused(3)),
@@ -46,6 +53,10 @@ const BY_PREFIX: [(&str, Answer); 16] = [
 ];
 
 fn answer_to(name: &str) -> Answer {
+    // A size that is not written would be noise.
+    if name.contains("_bufferSize") {
+        return Answer::Refused(NOT_SUPPORTED);
+    }
     if TEXT_ENDS.iter().any(|end| name.ends_with(end)) {
         return Answer::Text;
     }
@@ -109,5 +120,8 @@ mod tests {
         assert_eq!(answer_to("cudnnSetStream"), Answer::Success);
         assert_eq!(answer_to("cudnnCTCLoss"), Answer::Refused(3000));
         assert_eq!(answer_to("cudaGraphAddNode"), Answer::Refused(801));
+        assert_eq!(answer_to("cusolverDnSgetrf"), Answer::Success);
+        assert_eq!(answer_to("cusolverDnSgesvdr_bufferSize"), Answer::Refused(801));
+        assert_eq!(answer_to("cusparseSpGEMM_compute"), Answer::Refused(10));
     }
 }

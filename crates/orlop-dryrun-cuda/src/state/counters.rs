@@ -17,6 +17,10 @@ pub(crate) struct Counters {
     pub(crate) guesses: BTreeMap<(Guess, String), u64>,
     /// Masks whose true elements were counted in what was copied to the device.
     pub(crate) masks_counted: u64,
+    /// The peak of the memory of NCCL's communicators on a device, in bytes.
+    pub(crate) nccl_bytes: u64,
+    /// Workspaces of cuSOLVER and cuSPARSE, which follow a model.
+    pub(crate) solver_workspaces: u64,
     /// Plans of Fourier transforms, which have no workspaces.
     pub(crate) transforms: u64,
     /// Refused functions, with the library that called them last, and how often.
@@ -37,7 +41,7 @@ impl Counters {
             let of_kind = self.guesses.iter().filter(move |((guess, _), _)| *guess == kind);
             object(of_kind.map(|((_, line), count)| (line, count)))
         };
-        let [values, sizes, masks] = [Guess::Zero, Guess::Size, Guess::Mask].map(guesses);
+        let [values, sizes, masks, distinct, maxima] = Guess::ALL.map(guesses);
         [
             format!("{{\"reads_answered_as_copied\": {kept}"),
             format!("\"reads_answered_true\": {and}"),
@@ -45,7 +49,11 @@ impl Counters {
             format!("\"values_read_as_zero\": {values}"),
             format!("\"sizes_read_as_zero\": {sizes}"),
             format!("\"masks_assumed\": {masks}"),
+            format!("\"distinct_values_assumed\": {distinct}"),
+            format!("\"maxima_assumed\": {maxima}"),
             format!("\"masks_counted\": {counted}"),
+            format!("\"nccl_bytes\": {}", self.nccl_bytes),
+            format!("\"solver_workspaces_estimated\": {}", self.solver_workspaces),
             format!("\"transforms_without_workspace\": {}", self.transforms),
             format!("\"refused_functions\": {refused}"),
             format!("\"convolutions_estimated\": {estimated}}}\n"),

@@ -2,8 +2,9 @@
 
 use std::collections::HashMap;
 
-/// Part of the mangled name of PyTorch's and-reduction: `all()` and what is built on it.
-const AND_REDUCTION: &str = "15and_kernel_cuda";
+/// Parts of the mangled names of PyTorch's kernels whose result is true in healthy training: the
+/// and-reduction of `all()`, and the product of booleans, with which `isfinite` ends.
+const HEALTHY_IF_TRUE: [&str; 2] = ["15and_kernel_cuda", "10MulFunctorIbE"];
 
 /// Kernels by the address of their stub on the host.
 #[derive(Debug, Default)]
@@ -28,7 +29,7 @@ impl Kernels {
     }
 }
 
-/// Returns `true` for the name of an and-reduction.
-pub(crate) fn is_and_reduction(name: &str) -> bool {
-    name.contains(AND_REDUCTION)
+/// Returns `true` for the name of a kernel whose result is true in healthy training.
+pub(crate) fn is_healthy_if_true(name: &str) -> bool {
+    HEALTHY_IF_TRUE.iter().any(|part| name.contains(part))
 }

@@ -4,7 +4,7 @@ pub(crate) mod contents;
 pub(crate) mod counters;
 pub(crate) mod host_memory;
 pub(crate) mod kernels;
-pub(crate) mod masks;
 pub(crate) mod memory;
+pub(crate) mod sizes;
 pub(crate) mod space;
 pub(crate) mod work;

@@ -1,7 +1,8 @@
-//! cuDNN's recurrent layers and NCCL.
+//! NCCL, cuDNN, cuSOLVER, cuSPARSE and NVRTC.
 
 use super::process::Process;
 use super::{is_dry, run_dry, settings};
+use orlop_dryrun::settings::OUTPUT;
 
 /// Communicators are created without an identifier by value, which a call of numbers cannot pass.
 fn communicator(process: &Process, ranks: usize, rank: usize) -> Result<usize, i32> {
@@ -21,6 +22,17 @@ fn other_ranks_have_what_this_one_has() {
     }
     let process = Process::new();
     assert_eq!(communicator(&process, 2, 2), Err(4));
+    let free = || process.memory().0;
+    let before = free();
+    let (pair, single) = (communicator(&process, 2, 1).expect("it fits"), communicator(&process, 1, 0));
+    assert_eq!(before - free(), 544 << 20);
+    // 2 GiB of memory, of which the driver has a part, do not have room for another.
+    let group = communicator(&process, 8, 0).expect("it fits");
+    assert_eq!((before - free(), communicator(&process, 8, 0)), ((544 + 688) << 20, Err(1)));
+    for created in [pair, single.expect("it fits"), group] {
+        assert_eq!(process.call1("ncclCommDestroy", created), 0);
+    }
+    assert_eq!(before, free());
     let (from, kept) = (process.allocate(4096).expect("it fits"), [1, 2, 3, 4]);
     let (to, mut read) = (from + 512, [9; 4]);
     for ranks in [1, 8] {
@@ -90,7 +102,7 @@ fn only_buffers_that_a_collective_writes_are_forgotten() {
 #[test]
 fn communicators_are_split_and_made_for_all_devices() {
     if !is_dry() {
-        let mut several = settings();
+        let mut several = settings().memory(16 << 30);
         several.devices = 3;
         run_dry("libraries::communicators_are_split_and_made_for_all_devices", &several);
         return;
@@ -143,4 +155,46 @@ fn cudnn_names_its_version_in_parts() {
         value
     });
     assert_eq!(parts, [9, 19, 0]);
+}
+
+#[test]
+fn workspaces_of_solvers_follow_a_model() {
+    if !is_dry() {
+        let folder = run_dry("libraries::workspaces_of_solvers_follow_a_model", &settings());
+        let report = std::fs::read_to_string(folder.path().join("answers.json")).expect("the report");
+        assert!(report.contains("\"solver_workspaces_estimated\": 3, "), "{report}");
+        return;
+    }
+    let process = Process::new();
+    let handle = process.created("cusolverDnCreate");
+    let mut elements = 0_i32;
+    let at = (&raw mut elements).expose_provenance();
+    assert_eq!(process.call("cusolverDnDgeqrf_bufferSize", [handle, 300, 200, 0, 300, at]), 0);
+    assert_eq!(elements, 200 * 64);
+    // 1 + 6 n + 2 n², more than 31 bits.
+    assert_eq!(process.call("cusolverDnSsyevd_bufferSize", [handle, 1, 0, 40_000, 0, 40_000, 0, at]), 1);
+    assert_eq!(process.call("cusolverDnSgesvd_bufferSize", [handle, 100, 10, at]), 0);
+    assert_eq!(elements, 110 * 64 + 30);
+    assert_ne!(process.created("cusparseCreate"), 0);
+    let output = std::env::var_os(OUTPUT).expect("the folder");
+    process.report(&std::path::Path::new(&output).join("answers.json"));
+}
+
+#[test]
+fn a_program_of_nvrtc_is_a_kernel_that_does_nothing() {
+    if !is_dry() {
+        run_dry("libraries::a_program_of_nvrtc_is_a_kernel_that_does_nothing", &settings());
+        return;
+    }
+    let process = Process::new();
+    let program = process.created("nvrtcCreateProgram");
+    assert_eq!(process.call("nvrtcCompileProgram", [program, 0, 0]), 0);
+    let (mut bytes, mut image) = (0_usize, [7_u8; 2]);
+    assert_eq!(process.call2("nvrtcGetCUBINSize", program, (&raw mut bytes).expose_provenance()), 0);
+    assert_eq!(process.call2("nvrtcGetCUBIN", program, image.as_mut_ptr().expose_provenance()), 0);
+    assert_eq!((bytes, image), (1, [0, 7]));
+    let module = process.created("cuModuleLoadData");
+    let mut function = 0_usize;
+    assert_eq!(process.call("cuModuleGetFunction", [(&raw mut function).expose_provenance(), module, 0]), 0);
+    assert_eq!(process.call1("cuLaunchKernel", function), 0);
 }

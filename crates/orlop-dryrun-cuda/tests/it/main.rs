@@ -6,8 +6,8 @@
 mod concurrency;
 mod driver;
 mod libraries;
-mod masks;
 mod process;
+mod sizes;
 
 use orlop_dryrun::elf::StandIn;
 use orlop_dryrun::gpu::GpuModel;

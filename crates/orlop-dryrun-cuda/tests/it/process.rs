@@ -96,8 +96,8 @@ impl Process {
         // SAFETY: the function has this type.
         let launch = unsafe { std::mem::transmute::<*mut c_void, Launch>(found) };
         let arguments = arguments.as_ptr().expose_provenance();
-        // SAFETY: a launch of a dry run reads only the arguments of reductions of masks, which the tests
-        // pass.
+        // SAFETY: a launch of a dry run reads only the arguments of kernels that sizes follow from, which the
+        // tests pass.
         let code = unsafe { launch(stub, Dimensions(1, 1, 1), Dimensions(32, 1, 1), arguments, 0, 0) };
         assert_eq!(code, 0);
     }

@@ -4,6 +4,7 @@ Each function takes an imported module. One that finds a module of another form 
 """
 import functools
 import os
+import pickle
 import re
 import stat
 import sys
@@ -94,7 +95,37 @@ def generate_to_the_limit(utils):
     mixin._has_unfinished_sequences = has_unfinished_by_length
 
 
+def broadcast_through_store(c10d):
+    """Ranks get the objects of `broadcast_object_list` through the store by which they met.
+
+    Collectives carry no values from one process to another.
+    """
+    needed = "broadcast_object_list", "get_process_group_ranks", "get_rank", "_get_default_store", "GroupMember"
+    if not all(hasattr(c10d, name) for name in needed):
+        return
+    broadcast = c10d.broadcast_object_list
+    # How many lists the ranks of each group have had.
+    counts = {}
+
+    @functools.wraps(broadcast)
+    def through_store(object_list, src=None, group=None, device=None, group_src=None):
+        ranks = tuple(c10d.get_process_group_ranks(group or c10d.GroupMember.WORLD))
+        if c10d.get_rank() not in ranks:
+            return
+        root = (src or 0) if group_src is None else ranks[group_src]
+        counts[ranks] = counts.get(ranks, 0) + 1
+        key = f"orlop_dry_run/broadcast/{ranks}/{root}/{counts[ranks]}"
+        store = c10d._get_default_store()
+        if c10d.get_rank() == root:
+            store.set(key, pickle.dumps(list(object_list)))
+        else:
+            object_list[:] = pickle.loads(store.get(key))
+
+    c10d.broadcast_object_list = through_store
+
+
 AFTER_IMPORT = {
+    "torch.distributed.distributed_c10d": broadcast_through_store,
     "safetensors.torch": skip_safetensors,
     "transformers.generation.utils": generate_to_the_limit,
 }

@@ -58,7 +58,9 @@ def write_results(process):
 
 
 def start_recording(torch):
-    torch.cuda.memory._record_memory_history(stacks="python")
+    # No stacks of frees: PyTorch 2.11 loses an exception of Python that is on its way when it takes one, such as
+    # that by which checkpoint() ends a recomputation.
+    torch.cuda.memory._record_memory_history(context="alloc", stacks="python")
     lines.start()
     atexit.register(write_results, os.getpid())
 

@@ -138,3 +138,36 @@ print(len(buffer.value))
         assert_eq!(printed.lines().collect::<Vec<_>>(), ["train.py:4 forward", "True", "7"]);
     }
 }
+
+#[test]
+fn objects_are_broadcast_through_the_store() {
+    let script = "
+class Store(dict):
+    set, get = dict.__setitem__, dict.__getitem__
+store = Store()
+def rank_of(rank):
+    c10d = types.SimpleNamespace(
+        GroupMember=types.SimpleNamespace(WORLD=[0, 1, 2]), get_process_group_ranks=lambda group: group,
+        get_rank=lambda: rank, _get_default_store=lambda: store, broadcast_object_list=None)
+    hooks.broadcast_through_store(c10d)
+    return c10d.broadcast_object_list
+zero, one, two = map(rank_of, range(3))
+first, second = [7, 'seven'], [None, None]
+zero(first)
+one(second, src=0)
+print(first, second)
+one(['one'], group_src=0, group=[1, 2], device='cuda')
+last = [None]
+two(last, group_src=0, group=[1, 2])
+# A rank of no group keeps what it has.
+zero(first, group=[1, 2])
+print(last, first)
+hooks.broadcast_through_store(types.SimpleNamespace())
+";
+    if let Some(printed) = run(script) {
+        assert_eq!(
+            printed.lines().collect::<Vec<_>>(),
+            ["[7, 'seven'] [7, 'seven']", "['one'] [7, 'seven']"]
+        );
+    }
+}

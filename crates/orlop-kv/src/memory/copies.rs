@@ -1,7 +1,7 @@
 //! Copies of ranges of a pool's memory. They are passed on in arrays of a fixed length, so nothing allocates.
 
 use super::{PoolMemory, PoolMemoryMut, no_memory};
-use orlop_alloc::{Block, CopyRange, DeviceOps, Error, Result};
+use orlop_alloc::{Block, CopyRange, DeviceOps, Error, PendingCopy, Result};
 use orlop_core::StreamId;
 use std::io;
 use std::ops::Range;
@@ -34,6 +34,18 @@ impl PoolMemory {
         let pair = |place: SegmentRange, to| CopyRange { to, from: place.start, bytes: place.bytes };
         in_batches(self.segment_bytes, ranges, pair, |segment, copies| {
             host.copy_ranges_by(ops, self.segment(segment).ok_or_else(no_memory)?, copies, stream)
+        })
+    }
+
+    /// As [`copy_to`](Self::copy_to), without waiting for the copies.
+    pub(crate) fn submit_to(
+        &self,
+        ranges: impl IntoIterator<Item = Range<u64>>,
+        host: &mut PendingCopy,
+    ) -> Result<()> {
+        let pair = |place: SegmentRange, to| CopyRange { to, from: place.start, bytes: place.bytes };
+        in_batches(self.segment_bytes, ranges, pair, |segment, copies| {
+            host.copy_ranges(self.segment(segment).ok_or_else(no_memory)?, copies)
         })
     }
 

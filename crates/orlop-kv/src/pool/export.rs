@@ -182,7 +182,7 @@ impl KvPool {
     }
 
     /// Returns the number of entries of a row, and checks that it exists.
-    fn entries(&self, slot: u32, group: usize, part: u32) -> Result<usize> {
+    pub(super) fn entries(&self, slot: u32, group: usize, part: u32) -> Result<usize> {
         if part >= self.geometry.parts(group) {
             return Err(KvError::NoSuchPart { group, what: "such part" });
         }
@@ -195,12 +195,12 @@ impl KvPool {
     }
 
     /// Returns the tokens that a group has entries for.
-    fn tokens(&self, slot: u32, group: usize) -> u32 {
+    pub(super) fn tokens(&self, slot: u32, group: usize) -> u32 {
         let state = self.state(slot);
         if self.kind(group) == GroupKind::Cross { state.lengths.encoder_tokens } else { state.len }
     }
 
-    fn page(&self, slot: u32, group: usize, part: u32, index: usize) -> Option<u32> {
+    pub(super) fn page(&self, slot: u32, group: usize, part: u32, index: usize) -> Option<u32> {
         let block = *self.state(slot).tables[group].blocks.get(index)?;
         (block != NULL).then(|| self.blocks.pages_of(group, block)[part as usize])
     }

@@ -12,7 +12,7 @@ use crate::geometry::{GroupKind, KvGeometry};
 use crate::pages::NULL;
 use crate::tier::DeviceTransfer;
 use crate::{KvError, Result};
-use orlop_alloc::Block;
+use orlop_alloc::{Block, PendingCopy};
 use orlop_core::StreamId;
 use std::ops::Range;
 
@@ -163,8 +163,9 @@ impl KvPool {
 
     /// Copies a layer of a store to the first bytes of `host`, in the order of
     /// [`load_layer`](Self::load_layer), on the transfer's stream, after the work that `kernels` has been
-    /// given so far: the stream of the kernels that write the layer, and of the copies of their steps. The
-    /// bytes are there when this returns.
+    /// given so far: the stream of the kernels that write the layer, and of the copies of their steps.
+    /// [`PendingCopy::wait`] returns `host` when the bytes are there; if it is pinned memory, the host does
+    /// not wait before. [`complete`](Self::complete) waits for the copies of all layers.
     ///
     /// # Errors
     /// If the ticket is not open or not of a store by layers, there is no such layer, or `host` is too short.
@@ -175,17 +176,21 @@ impl KvPool {
         ticket: TicketId,
         layer: KvLayer,
         kernels: StreamId,
-        host: &mut Block,
-    ) -> Result<()> {
+        host: Block,
+    ) -> Result<PendingCopy> {
         self.check_awake()?;
         let ranges = self.layer_ranges(self.layer_ticket(ticket, layer, false)?, layer);
         check_room(&ranges, host.len())?;
         if kernels != transfer.stream() {
             transfer.ops().wait_for(transfer.stream(), kernels)?;
         }
-        self.memory.copy_to(transfer.ops(), ranges, host, transfer.stream())?;
+        if let Some(open) = self.tickets.get_mut(ticket) {
+            open.follow(transfer);
+        }
+        let mut copy = transfer.start_copy(host);
+        self.memory.submit_to(ranges, &mut copy)?;
         self.mark(ticket, layer, transfer.stream());
-        Ok(())
+        Ok(copy)
     }
 
     /// Returns the bytes of a layer of a transfer.

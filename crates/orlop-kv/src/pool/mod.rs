@@ -10,6 +10,7 @@ mod builder;
 mod capacity;
 mod events;
 mod export;
+mod kernel_blocks;
 mod layers;
 mod lengths;
 mod miss;
@@ -29,6 +30,7 @@ mod tiers;
 
 pub use self::builder::{CheckpointPolicy, KvPoolBuilder, Visibility};
 pub use self::capacity::LengthMix;
+pub use self::kernel_blocks::KernelBlocks;
 pub use self::layers::KvLayer;
 pub use self::prefix::{HashedRequest, PrefixHasher, PrefixPin};
 pub use self::request::{Admission, AdmissionRequest, AdmissionVerdict};

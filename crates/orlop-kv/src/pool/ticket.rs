@@ -9,6 +9,7 @@ use super::sequence::PendingLoad;
 use super::{KvLayer, KvPool, Sequence, StepId};
 use crate::geometry::GroupKind;
 use crate::pages::NULL;
+use crate::tier::DeviceTransfer;
 use crate::{KvError, Result};
 use std::ops::Range;
 use std::sync::atomic::AtomicU64;
@@ -44,13 +45,27 @@ pub(super) struct Ticket {
     pub(super) load: Option<(u32, u32)>,
     /// The layers that were transferred, if they are one by one.
     pub(super) layers: Option<LayerProgress>,
+    /// The streams that copy the layers of a store.
+    copies: Vec<DeviceTransfer>,
 }
 
 impl Ticket {
     pub(super) fn new(blocks: Vec<(usize, u32, u32)>, tokens: Range<u32>, lease: u64) -> Self {
         // Relaxed: only that no number comes twice matters.
         let id = TicketId(ISSUED.fetch_add(1, Relaxed));
-        Self { id, blocks, tokens, lease, load: None, layers: None }
+        Self { id, blocks, tokens, lease, load: None, layers: None, copies: Vec::new() }
+    }
+
+    /// Lets the ticket end after the copies of a transfer.
+    pub(super) fn follow(&mut self, transfer: &DeviceTransfer) {
+        if self.copies.iter().all(|copy| copy.stream() != transfer.stream()) {
+            self.copies.push(transfer.clone());
+        }
+    }
+
+    /// Waits for the copies of a store by layers.
+    fn wait_for_copies(&self) -> Result<()> {
+        self.copies.iter().try_for_each(|copy| Ok(copy.ops().synchronize(copy.stream())?))
     }
 }
 
@@ -225,11 +240,13 @@ impl KvPool {
         (blocks, pages)
     }
 
-    /// Declares that a transfer is complete: loaded tokens have settled, and can be hit.
+    /// Declares that a transfer is complete: loaded tokens have settled, and can be hit. The copies of a
+    /// store by layers are waited for.
     ///
     /// # Errors
     /// If the ticket is not open: it was completed, or its lease has ended. That is counted, and nothing else
-    /// happens. If a layer of a transfer by layers is missing: the ticket stays open.
+    /// happens. If a layer of a transfer by layers is missing, or its copies cannot be waited for: the ticket
+    /// stays open.
     pub fn complete(&mut self, ticket: TicketId) -> Result<()> {
         let layers = self.tickets.get(ticket).and_then(|open| open.layers.as_ref());
         if let Some(KvLayer { group, layer }) = layers.and_then(LayerProgress::first_missing) {
@@ -250,6 +267,7 @@ impl KvPool {
 
     fn close(&mut self, id: TicketId, is_complete: bool) -> Result<()> {
         self.collect_drops();
+        self.tickets.get(id).map_or(Ok(()), Ticket::wait_for_copies)?;
         let Some(ticket) = self.tickets.take(id) else {
             self.counters.late_completions += 1;
             return Err(KvError::TicketClosed(id));
@@ -291,7 +309,9 @@ impl KvPool {
     /// Ends the leases that are over.
     pub(super) fn expire_tickets(&mut self) {
         let now = self.now;
-        let expired: Vec<Ticket> = self.tickets.open.extract_if(.., |ticket| ticket.lease <= now).collect();
+        // What cannot be waited for may still be read: it is kept.
+        let is_over = |ticket: &mut Ticket| ticket.lease <= now && ticket.wait_for_copies().is_ok();
+        let expired: Vec<Ticket> = self.tickets.open.extract_if(.., is_over).collect();
         for ticket in expired {
             self.counters.expired_leases += 1;
             self.end_ticket(ticket, false);

@@ -14,7 +14,7 @@ use crate::index::{PrefixMatch, Tail};
 use crate::pages::NULL;
 use crate::sip::SipState;
 use crate::tier::{BlockKey, KvTiers, TierStats};
-use crate::{KvError, Result};
+use crate::{KvError, Result, Visibility};
 use std::collections::HashMap;
 use std::ops::Range;
 
@@ -85,13 +85,14 @@ impl KvPool {
     }
 
     /// Copies the first `tokens` settled tokens of a sequence, rounded down to a match unit, to host memory,
-    /// with the tails of windows and the saved states at that position. Returns the bytes copied; what a tier
-    /// has already is not copied again. The copies are done when this returns.
+    /// with the tails of windows and the saved states at that position, and at the end of its prompt if they
+    /// are still there: the same prompt is then a hit, as it is on the device. Returns the bytes copied; what
+    /// a tier has already is not copied again. The copies are done when this returns.
     ///
     /// # Errors
     /// If there are no tiers, fewer tokens have settled or are known, a step in flight is still to write
-    /// them, the sequence does not have the blocks of windows and states at that position, or a copy fails.
-    /// What was copied until then stays.
+    /// them, neither the sequence nor the cache has the blocks of windows and states at that position, or a
+    /// copy fails. What was copied until then stays.
     pub fn store(&mut self, sequence: &Sequence, tokens: u32) -> Result<u64> {
         self.collect_drops();
         self.check_awake()?;
@@ -108,11 +109,13 @@ impl KvPool {
         if tokens == 0 {
             return Ok(0);
         }
-        let mut tails = Vec::new();
-        if self.list_tails(slot, tokens, &mut tails).is_none() {
-            return Err(KvError::NoCheckpoint { position: tokens });
+        let tails = self.tails_at(slot, tokens).ok_or(KvError::NoCheckpoint { position: tokens })?;
+        let mut blocks = self.blocks_to_store(slot, tokens, &tails);
+        let prompt_end = self.state(slot).prompt_end;
+        if let Some(tails) = self.tails_at(slot, prompt_end).filter(|_| (1..tokens).contains(&prompt_end)) {
+            let of_prompt = self.blocks_to_store(slot, prompt_end, &tails);
+            blocks.extend(of_prompt.into_iter().filter(|(block, _)| !self.is_run(block.group)));
         }
-        let blocks = self.blocks_to_store(slot, tokens, &tails);
         let Some(mut tiers) = self.tiers.take() else { return Err(KvError::NoTiers) };
         let mut stored = Ok(0);
         for &(block, at) in &blocks {
@@ -128,6 +131,28 @@ impl KvPool {
         }
         self.tiers = Some(tiers);
         stored
+    }
+
+    /// Lists the blocks that a boundary of a sequence keeps: its own ones, or those in the cache.
+    fn tails_at(&self, slot: u32, position: u32) -> Option<Vec<Tail>> {
+        let mut tails = Vec::new();
+        if self.list_tails(slot, position, &mut tails).is_some() {
+            return Some(tails);
+        }
+        // What is visible before it has settled may not be there yet.
+        let units = position / self.settings.keys.unit;
+        let chain = &self.state(slot).chain;
+        if self.settings.visibility != Visibility::AfterSettle || units > units_of(chain) {
+            return None;
+        }
+        let found = self.index.find(chain.prefix(units as usize), units);
+        tails.clear();
+        self.index.blocks_of(&found, |group, index, block| {
+            if self.tail_groups.contains(&group) {
+                tails.push(Tail { group: u32::try_from(group).unwrap_or(u32::MAX), index, block });
+            }
+        });
+        (found.hit == units && units > 0).then_some(tails)
     }
 
     /// Lists the blocks of a sequence's prefix, and where they are.

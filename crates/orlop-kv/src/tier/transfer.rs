@@ -1,7 +1,7 @@
 //! Copies between a pool's pages and host memory.
 
 use crate::{PoolMemory, PoolMemoryMut};
-use orlop_alloc::{Block, DeviceOps, Error, Result};
+use orlop_alloc::{Block, DeviceOps, Error, PendingCopy, Result};
 use orlop_core::StreamId;
 use orlop_host::shield::shielded;
 use std::fmt::Debug;
@@ -75,6 +75,11 @@ impl DeviceTransfer {
 
     pub(crate) fn stream(&self) -> StreamId {
         self.stream
+    }
+
+    /// Starts a copy to host memory that the host does not wait for.
+    pub(crate) fn start_copy(&self, host: Block) -> PendingCopy {
+        PendingCopy::new(host, Arc::clone(&self.ops), self.stream)
     }
 }
 

@@ -4,7 +4,7 @@
 use crate::cases::tokens;
 use orlop_alloc::{Block, Request};
 use orlop_context::Context;
-use orlop_core::{Device, StreamId};
+use orlop_core::{Device, MemoryKind, StreamId};
 use orlop_cuda::{CudaDevice, CudaOps, DeviceStream, install};
 use orlop_cudasim_control::{ExclusiveDriver, KernelRun, SimulatedDriver, SimulationConfig};
 use orlop_kv::{
@@ -59,6 +59,11 @@ impl Gpu {
         let mut block = self.context.allocate(Device::CPU, &Request::new(BYTES)).unwrap();
         block.bytes_mut().unwrap().fill(byte);
         block
+    }
+
+    fn pinned(&self) -> Block {
+        let request = Request::new(BYTES).kind(MemoryKind::HostPinned);
+        self.context.allocate(Device::CPU, &request).unwrap()
     }
 
     fn admit(&mut self) -> Sequence {
@@ -132,7 +137,8 @@ fn a_layer_is_computed_while_the_next_one_is_loaded() {
     }
 }
 
-/// A layer is stored behind its own kernel: the simulated driver reports a copy that follows another stream.
+/// A layer is stored behind its own kernel, while the kernel of the next layer runs: the host waits for none.
+/// The simulated driver reports a copy that follows another stream.
 #[test]
 fn a_layer_is_stored_behind_its_kernel() {
     for follows_kernels in [true, false] {
@@ -143,17 +149,53 @@ fn a_layer_is_stored_behind_its_kernel() {
         let ticket = gpu.pool.begin_store_by_layer(&sequence, LOADED, 1_000).unwrap();
         let transfer = gpu.transfer(gpu.copies.id());
         let kernels = if follows_kernels { gpu.kernels.id() } else { gpu.copies.id() };
+        let before = gpu.driver.now();
+        let mut copies = Vec::new();
         for at in 0..LAYERS {
             gpu.run_kernel(&sequence, at, true, LOADED as usize / 16);
-            let mut host = gpu.host(0);
-            gpu.pool.store_layer(&transfer, ticket, layer(at), kernels, &mut host).unwrap();
-            let written = u8::try_from(at).unwrap() + 1;
+            let host = gpu.pinned();
+            copies.push(gpu.pool.store_layer(&transfer, ticket, layer(at), kernels, host).unwrap());
+        }
+        assert!(gpu.driver.now() - before < Duration::from_millis(1), "the host has waited");
+        if follows_kernels {
+            gpu.pool.complete(ticket).unwrap();
+            let (taken, one_by_one) = (gpu.driver.now() - before, Duration::from_millis(2 * 6));
+            assert!(taken < one_by_one * 7 / 10, "{taken:?} of {one_by_one:?}");
+        }
+        for (written, copy) in (1..).zip(copies) {
+            let host = copy.wait().unwrap();
             let is_written = host.bytes().unwrap().iter().all(|&byte| byte == written);
-            assert!(is_written || !follows_kernels, "layer {at}");
+            assert!(is_written || !follows_kernels, "layer {written}");
         }
         gpu.kernels.synchronize().unwrap();
         gpu.pool.settle(step).unwrap();
-        gpu.pool.complete(ticket).unwrap();
         assert_eq!(gpu.driver.races().is_empty(), follows_kernels, "{:?}", gpu.driver.races());
+    }
+}
+
+/// Pages under a store stay until its copies are done, also if its lease ends before; a copy that is dropped
+/// is waited for.
+#[test]
+fn the_end_of_a_lease_waits_for_the_copies() {
+    for is_dropped in [true, false] {
+        let mut gpu = Gpu::new();
+        let sequence = gpu.admit();
+        gpu.pool.append(&sequence, LOADED).unwrap();
+        let step = gpu.pool.close_step();
+        let ticket = gpu.pool.begin_store_by_layer(&sequence, LOADED, 10).unwrap();
+        let (transfer, host) = (gpu.transfer(gpu.copies.id()), gpu.pinned());
+        gpu.run_kernel(&sequence, 0, true, LOADED as usize / 16);
+        let copy = gpu.pool.store_layer(&transfer, ticket, layer(0), gpu.kernels.id(), host).unwrap();
+        let mut copy = Some(copy);
+        if is_dropped {
+            copy = None;
+        } else {
+            gpu.pool.set_time(10);
+        }
+        // The kernel takes a millisecond, the copy half of one at least.
+        assert!(gpu.driver.now() >= Duration::from_micros(1_400), "{:?}", gpu.driver.now());
+        gpu.pool.settle(step).unwrap();
+        drop(copy);
+        assert!(gpu.driver.races().is_empty(), "{:?}", gpu.driver.races());
     }
 }

@@ -154,21 +154,20 @@ fn a_store_by_layers_reads_steps_in_flight() {
     let step = pool.close_step();
     let ticket = pool.begin_store_by_layer(&sequence, 14, 1_000).unwrap();
     drop(sequence);
-    let mut copy = host(&[0; 168]);
-    let mut short = host(&[0; 167]);
-    let store =
-        |pool: &mut KvPool, layer, to: &mut _| pool.store_layer(&transfer, ticket, layer, StreamId::HOST, to);
-    assert!(matches!(store(&mut pool, WINDOW, &mut short), Err(KvError::BufferTooSmall { .. })));
+    let store = |pool: &mut KvPool, layer, room: usize| {
+        let copy = pool.store_layer(&transfer, ticket, layer, StreamId::HOST, host(&vec![0; room]))?;
+        Ok::<Vec<u8>, KvError>(copy.wait()?.bytes()?.to_vec())
+    };
+    assert!(matches!(store(&mut pool, WINDOW, 167), Err(KvError::BufferTooSmall { .. })));
     let outside = KvLayer { group: 1, layer: 1 };
-    assert!(matches!(store(&mut pool, outside, &mut copy), Err(KvError::NoSuchPart { .. })));
-    assert!(matches!(pool.load_layer(&transfer, ticket, WINDOW, &copy), Err(KvError::WrongTicket(_))));
+    assert!(matches!(store(&mut pool, outside, 168), Err(KvError::NoSuchPart { .. })));
+    let host_copy = host(&[0; 168]);
+    assert!(matches!(pool.load_layer(&transfer, ticket, WINDOW, &host_copy), Err(KvError::WrongTicket(_))));
     for layer in FULL {
-        store(&mut pool, layer, &mut copy).unwrap();
-        assert_eq!(copy.bytes().unwrap()[..112], bytes(1, 112), "{layer:?}");
+        assert_eq!(store(&mut pool, layer, 168).unwrap()[..112], bytes(1, 112), "{layer:?}");
     }
     assert!(matches!(pool.complete(ticket), Err(KvError::LayerMissing { group: 1, layer: 0 })));
-    store(&mut pool, WINDOW, &mut copy).unwrap();
-    assert_eq!(copy.bytes().unwrap(), bytes(1, 168));
+    assert_eq!(store(&mut pool, WINDOW, 168).unwrap(), bytes(1, 168));
     pool.settle(step).unwrap();
     assert!(pool.stats().in_flight_bytes > 0);
     pool.complete(ticket).unwrap();

@@ -10,5 +10,7 @@ mod mirror;
 mod oracle;
 mod random;
 mod rows;
+#[cfg(target_os = "linux")]
+mod simulated;
 mod stamps;
 mod suite;

@@ -5,12 +5,13 @@ use orlop_kv::{
     AdmissionRequest, ChainFields, KvError, KvGeometry, KvPool, LayerGroup, Sequence, StepId, Tenant,
 };
 use orlop_testkit::kv::{
-    KvBooks, KvCopy, KvLayers, KvManager, KvOutcome, KvPrompt, KvRefusal, KvSetup, KvTruncation, run_kv_suite,
+    HostKvDevice, KvBooks, KvCopy, KvDevice, KvLayers, KvManager, KvOutcome, KvPrompt, KvRefusal, KvSetup,
+    KvTruncation, run_kv_suite,
 };
 
-/// The pool as the suite sees it.
+/// The pool as the suite sees it: its pages are in host memory, or in that of a simulated GPU.
 #[derive(Debug)]
-struct SuitePool {
+struct SuitePool<const ON_GPU: bool> {
     pool: KvPool,
 }
 
@@ -28,7 +29,7 @@ fn request<'a>(prompt: &KvPrompt<'a>) -> AdmissionRequest<'a> {
     AdmissionRequest { drafts: prompt.drafts, ..AdmissionRequest::new(fields, prompt.tokens, prompt.max_new) }
 }
 
-impl KvManager for SuitePool {
+impl<const ON_GPU: bool> KvManager for SuitePool<ON_GPU> {
     type Sequence = Sequence;
 
     fn make(setup: &KvSetup) -> Option<Self> {
@@ -45,6 +46,16 @@ impl KvManager for SuitePool {
         let geometry = KvGeometry::new(groups.collect()).unwrap();
         let builder = KvPool::builder(geometry).large_pages(setup.blocks).match_unit(setup.unit);
         Some(Self { pool: builder.steps_in_flight(setup.lag).build_detached().unwrap() })
+    }
+
+    fn device(setup: &KvSetup) -> Box<dyn KvDevice> {
+        #[cfg(target_os = "linux")]
+        if ON_GPU {
+            let slots = setup.groups.iter().map(|spec| spec.block_tokens).max().unwrap_or(0) * setup.blocks;
+            return Box::new(crate::simulated::SimulatedGpu::new(slots.into()));
+        }
+        let _ = setup;
+        Box::new(HostKvDevice::default())
     }
 
     fn admit(&mut self, prompt: &KvPrompt<'_>) -> Result<(Sequence, u32), KvRefusal> {
@@ -134,12 +145,23 @@ impl KvManager for SuitePool {
     }
 }
 
-#[test]
-fn the_pool_passes_the_suite() {
-    let results = run_kv_suite::<SuitePool>();
+fn passes_on<const ON_GPU: bool>() {
+    let results = run_kv_suite::<SuitePool<ON_GPU>>();
     for result in &results {
         println!("{result:?}");
     }
     let passes = |result: &&orlop_testkit::kv::KvResult| matches!(result.outcome, KvOutcome::Passed { .. });
     assert_eq!(results.iter().filter(passes).count(), results.len());
+}
+
+#[test]
+fn the_pool_passes_the_suite() {
+    passes_on::<false>();
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn the_pool_passes_the_suite_on_a_simulated_gpu() {
+    let _turn = crate::simulated::turn();
+    passes_on::<true>();
 }

@@ -9,6 +9,7 @@
 mod diff;
 mod gate;
 mod profile;
+mod verdict;
 
 pub use self::diff::{DeviceDiff, Diff, MetricChange, SiteDiff, SiteMatching};
 pub use self::gate::{Gate, GateMetric, MetricCheck, Tolerance, UnknownTolerance};

@@ -78,7 +78,8 @@ impl GroupEntry {
 }
 
 impl KvModel {
-    /// Finds a model: one of [`MODELS`], or a file.
+    /// Finds a model: one of [`MODELS`], in any case and without what follows a hyphen if only one begins so,
+    /// or a file.
     ///
     /// A file is a `config.json` of Hugging Face's transformers, or lists the groups:
     ///
@@ -96,13 +97,12 @@ impl KvModel {
     /// # Errors
     /// If there is no such model, the file is neither, or the groups do not fit together.
     pub fn find(model: &str) -> Result<Self> {
-        if let Some(groups) = model_groups(model) {
-            return Ok(Self { name: model.to_owned(), groups });
-        }
         let unknown = |problem| LabError::Model { model: model.into(), problem };
         let path = Path::new(model);
         if !path.is_file() {
-            return Err(unknown(ModelProblem::Unknown));
+            let known = known_model(model).and_then(|name| Some((name, model_groups(name)?)));
+            let (name, groups) = known.ok_or_else(|| unknown(ModelProblem::Unknown))?;
+            return Ok(Self { name: name.to_owned(), groups });
         }
         let text = std::fs::read_to_string(path).map_err(|error| LabError::Read { error })?;
         let name = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned();
@@ -136,6 +136,16 @@ impl KvModel {
     }
 }
 
+/// Returns the model that a user's name stands for.
+fn known_model(name: &str) -> Option<&'static str> {
+    let name = name.to_ascii_lowercase();
+    let begins_so = |known: &&&str| known.strip_prefix(&name).is_some_and(|rest| rest.starts_with('-'));
+    let exact = MODELS.iter().find(|&&known| known == name);
+    let mut longer = MODELS.iter().filter(begins_so);
+    let only = longer.next().filter(|_| longer.next().is_none());
+    exact.or(only).copied()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -160,6 +170,10 @@ mod tests {
         assert!(problem(r#"{"groups": [{"kind": "ring", "layers": 1, "bytes": 1}]}"#).contains("ring"));
         assert!(problem(r#"{"groups": [{"kind": "full", "layer": 1}]}"#).contains("layer"));
         assert!(problem("{}").contains("num_hidden_layers"));
+        let found = |name| KvModel::find(name).ok().map(|model| model.name);
+        assert_eq!(found("Llama-3-8B").as_deref(), Some("llama-3-8b"));
+        assert_eq!(found("Jamba").as_deref(), Some("jamba-v0.1"));
+        assert_eq!([found("gpt-oss"), found("llama"), found("jam"), found("")], [None, None, None, None]);
         assert!(KvModel::find("no-such-model").unwrap_err().to_string().contains("llama-3-8b"));
     }
 }

@@ -69,10 +69,17 @@ impl RequestTrace {
     /// # Errors
     /// If the file cannot be read, or a line is not a request.
     pub fn read(path: impl AsRef<Path>) -> Result<Self> {
-        let unreadable = |error| LabError::Read { error };
+        Self::read_from(File::open(path).map_err(|error| LabError::Read { error })?)
+    }
+
+    /// As [`read`](Self::read), from a reader.
+    ///
+    /// # Errors
+    /// As for [`read`](Self::read).
+    pub fn read_from(reader: impl Read) -> Result<Self> {
         let mut text = String::new();
-        let file = File::open(path).and_then(orlop_trace::open_input);
-        file.and_then(|mut file| file.read_to_string(&mut text)).map_err(unreadable)?;
+        let read = orlop_trace::open_input(reader).and_then(|mut input| input.read_to_string(&mut text));
+        read.map_err(|error| LabError::Read { error })?;
         Self::parse(&text)
     }
 
@@ -164,8 +171,8 @@ fn json_request(line: &str, contents: &mut HashMap<u64, u32>) -> Result<TraceReq
     Ok(TraceRequest {
         contents: ids.collect::<Result<_, LineProblem>>()?,
         arrival_ms: milliseconds(number("timestamp")?),
-        input: tokens(number("input_length")?)?,
-        output: tokens(number("output_length")?)?,
+        input: tokens("input_length", number("input_length")?)?,
+        output: tokens("output_length", number("output_length")?)?,
     })
 }
 
@@ -226,11 +233,11 @@ fn table_request(
         }
         (None, None) => row * INTERVAL_MS,
     };
-    let input = tokens(number(columns.input, "input_tokens")?)?;
+    let input = tokens("input_tokens", number(columns.input, "input_tokens")?)?;
     Ok(TraceRequest {
         arrival_ms,
         input,
-        output: tokens(number(columns.output, "output_tokens")?)?,
+        output: tokens("output_tokens", number(columns.output, "output_tokens")?)?,
         contents: Vec::new(),
     })
 }
@@ -254,7 +261,10 @@ fn milliseconds(number: f64) -> u64 {
 }
 
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "the range is checked")]
-fn tokens(number: f64) -> Result<u32, LineProblem> {
+fn tokens(name: &'static str, number: f64) -> Result<u32, LineProblem> {
+    if number < 0.0 {
+        return Err(LineProblem::Field(name));
+    }
     if number > f64::from(MAX_TOKENS) { Err(LineProblem::TooLong) } else { Ok(number.round() as u32) }
 }
 
@@ -297,6 +307,9 @@ mod tests {
         assert!(error("input_tokens,output_tokens\n1,2\nx,2").contains("line 3"));
         assert!(error("a,b\n1,2").contains("prompt"));
         assert!(error("input_tokens,output_tokens\n1e9,2").contains("more than"));
+        assert!(error("input_tokens,output_tokens\n1,-2").contains("output_tokens"));
+        let negative = "{\"timestamp\": 1, \"input_length\": -2, \"output_length\": 3}";
+        assert!(error(negative).contains("input_length"));
         assert!(error("").contains("no requests"));
         let far =
             "TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-1 1:1:1,1,1\n2023-11-100000000000 1:1:1,1,1";

@@ -1,4 +1,4 @@
-//! The dump of TensorFlow's BFC allocator, which JAX writes, too.
+//! The dump of TensorFlow's BFC allocator, which JAX writes, too, and TensorFlow's error about a tensor.
 
 use super::scan::{after, size_after, size_at_start};
 use super::{Framework, OutOfMemoryMessage};
@@ -8,8 +8,61 @@ const START: &str = "ran out of memory trying to allocate ";
 /// The allocator's name is within this many bytes before it.
 const NAME: usize = 200;
 
-/// Returns the messages with their positions in the log. Each is followed by its dump.
+/// How TensorFlow's error begins, in capitals and without.
+const TENSOR: [&str; 2] =
+    ["OOM when allocating tensor with shape[", "oom when allocating tensor with shape["];
+
+/// A request is rounded up to this.
+const ROUNDING: u64 = 256;
+
+/// Returns the messages with their positions in the log. The error about a tensor follows the dump of the
+/// same
+/// request, if there is one, and says less.
 pub(super) fn messages(log: &str) -> Vec<(usize, OutOfMemoryMessage)> {
+    let mut found = dumps(log);
+    for (at, tensor) in tensors(log) {
+        let is_dumped = |(_, dump): &(usize, OutOfMemoryMessage)| {
+            dump.requested.zip(tensor.requested).is_some_and(|(dump, bytes)| dump.abs_diff(bytes) < ROUNDING)
+        };
+        if !found.iter().any(is_dumped) {
+            found.push((at, tensor));
+        }
+    }
+    found
+}
+
+/// Reads `OOM when allocating tensor with shape[64,112,112,64] and type float on … by allocator GPU_0_bfc`.
+fn tensors(log: &str) -> Vec<(usize, OutOfMemoryMessage)> {
+    let read = |at: usize, start: &str| {
+        let text = log.get(at + start.len()..)?.lines().next()?;
+        let (shape, rest) = text.split_once(']')?;
+        let name = after(rest, " and type ")?.split([' ', ',']).next()?;
+        let sizes = shape.split(',').filter(|size| !size.trim().is_empty());
+        let bytes = sizes
+            .map(|size| size.trim().parse::<u64>().ok())
+            .try_fold(bytes_of(name)?, |bytes, size| bytes.checked_mul(size?))?;
+        let mut message = OutOfMemoryMessage::new(Framework::Bfc);
+        message.requested = Some(bytes);
+        message.device = after(rest, "by allocator ")?.split_whitespace().next().map(str::to_owned);
+        Some((at, message))
+    };
+    let starts = TENSOR.into_iter().flat_map(|start| log.match_indices(start));
+    starts.filter_map(|(at, start)| read(at, start)).collect()
+}
+
+/// Returns the bytes of an element of one of TensorFlow's types.
+fn bytes_of(name: &str) -> Option<u64> {
+    Some(match name {
+        "bool" | "int8" | "uint8" | "qint8" | "quint8" | "float8_e4m3fn" | "float8_e5m2" => 1,
+        "half" | "bfloat16" | "int16" | "uint16" | "qint16" | "quint16" => 2,
+        "float" | "int32" | "uint32" | "qint32" => 4,
+        "double" | "int64" | "uint64" | "complex64" => 8,
+        "complex128" => 16,
+        _ => return None,
+    })
+}
+
+fn dumps(log: &str) -> Vec<(usize, OutOfMemoryMessage)> {
     let starts: Vec<usize> = log.match_indices(START).map(|(at, _)| at).collect();
     let ends = starts.iter().skip(1).copied().chain([log.len()]);
     let texts = starts.iter().zip(ends).filter_map(|(&at, end)| Some((at, log.get(at..end)?)));

@@ -1,9 +1,34 @@
 //! What the numbers of a message mean.
 
-use super::{Framework, OutOfMemoryMessage};
+use super::{Framework, OutOfMemoryMessage, XlaProgram};
 use crate::verdict::RunVerdict;
 use crate::what_if::{DUMP_SNAPSHOT, RECORD_HISTORY};
 use orlop_core::ByteSize;
+
+/// A device with this much more than a request that it refused is not full.
+const CLEARLY_FREE: u64 = 128 << 20;
+
+impl XlaProgram {
+    fn sentence(&self, total: Option<u64>) -> String {
+        let parts = [
+            (self.parameters, "parameters"),
+            (self.results, "results"),
+            (self.temporaries, "temporaries"),
+            (self.fragmentation, "lost between temporaries"),
+        ];
+        let parts =
+            parts.into_iter().filter_map(|(bytes, what)| Some((bytes.filter(|&bytes| bytes > 0)?, what)));
+        let parts: Vec<String> = parts.map(|(bytes, what)| format!("{} {what}", ByteSize(bytes))).collect();
+        let mut text = format!("The compiled program needs {}", ByteSize(self.total));
+        if let Some(total) = total {
+            text += &format!(" of {}", ByteSize(total));
+        }
+        if !parts.is_empty() {
+            text += &format!(": {}", parts.join(", "));
+        }
+        text + ". Use smaller batches, jax.checkpoint, or donate_argnums."
+    }
+}
 
 impl OutOfMemoryMessage {
     /// Returns what happened, what helps, and what to do next.
@@ -41,6 +66,28 @@ impl OutOfMemoryMessage {
         needed.checked_sub(self.available()?).filter(|&bytes| bytes > 0)
     }
 
+    /// Returns the bytes that PyTorch asks the driver for, to serve the request from a new segment.
+    fn segment(&self) -> Option<u64> {
+        const MIB: u64 = 1 << 20;
+        Some(match self.requested? {
+            bytes if bytes <= MIB => 2 * MIB,
+            bytes if bytes < 10 * MIB => 20 * MIB,
+            bytes => bytes.checked_next_multiple_of(2 * MIB)?,
+        })
+    }
+
+    /// Returns the free bytes that the driver had beyond the segment which it refused, within the limit of
+    /// the
+    /// process. `None` if a segment had no room.
+    fn refused_with(&self) -> Option<u64> {
+        let segment = self.segment().filter(|_| self.framework.is_torch_device())?;
+        let reserved = self.live?.saturating_add(self.unused?);
+        if self.limit.is_some_and(|limit| reserved.saturating_add(segment) > limit) {
+            return None;
+        }
+        self.free?.checked_sub(segment)
+    }
+
     fn finding(&self) -> String {
         let device = self.device.as_deref().unwrap_or("The device");
         let mut text = format!("{device} ran out of memory");
@@ -50,9 +97,16 @@ impl OutOfMemoryMessage {
         if self.times > 1 {
             text += &format!(" ({} times)", self.times);
         }
+        let outside = match self.framework {
+            Framework::TorchMps => {
+                self.this_process.zip(self.live).map(|(all, live)| all.saturating_sub(live))
+            }
+            _ => None,
+        };
         let parts = [
             (self.live, "live"),
             (self.unused, "reserved but unused"),
+            (outside, "of this process outside the allocator"),
             (self.free, "free on the device"),
             (self.beside().filter(|&bytes| bytes > 0), "of other programs and libraries"),
         ];
@@ -70,13 +124,42 @@ impl OutOfMemoryMessage {
     }
 
     fn remedy(&self) -> String {
-        if self.framework == Framework::TorchCpu {
-            return "The host has too little memory: use smaller batches, fewer workers, or mapped files."
-                .to_owned();
+        match self.framework {
+            Framework::TorchCpu => {
+                "The host has too little memory: use smaller batches, fewer workers, or mapped files."
+                    .to_owned()
+            }
+            Framework::CudaLibrary => {
+                "The library allocates beside PyTorch, which keeps what it reserved: leave it some, by \
+                 torch.cuda.set_per_process_memory_fraction(0.9) or torch.cuda.empty_cache()."
+                    .to_owned()
+            }
+            Framework::Vllm => self.vllm_remedy(),
+            Framework::OnnxRuntime => {
+                "The arena of ONNX Runtime could not grow: use smaller inputs, or one arena for all sessions."
+                    .to_owned()
+            }
+            _ => match (self.program, self.requested) {
+                (Some(program), _) => program.sentence(self.total),
+                (None, Some(requested)) => self.device_remedy(requested),
+                (None, None) => {
+                    "The message has no numbers: the allocation was not the framework's own.".to_owned()
+                }
+            },
         }
-        let Some(requested) = self.requested else {
-            return "The message has no numbers: the allocation was not the framework's own.".to_owned();
+    }
+
+    fn vllm_remedy(&self) -> String {
+        let length = match self.fitting_tokens {
+            Some(tokens) if tokens > 0 => format!("--max-model-len {tokens} fits, or"),
+            _ => "Use a shorter --max-model-len, or".to_owned(),
         };
+        let missing = self.requested.zip(self.free).map(|(needed, free)| needed.saturating_sub(free));
+        let missing = missing.map_or_else(String::new, |bytes| format!(" for {} more", ByteSize(bytes)));
+        format!("{length} raise --gpu-memory-utilization{missing}, or use --kv-cache-dtype fp8.")
+    }
+
+    fn device_remedy(&self, requested: u64) -> String {
         let others = self.other_processes;
         if let Some(bytes) = self.bytes_too_many() {
             return if others >= bytes {
@@ -88,8 +171,12 @@ impl OutOfMemoryMessage {
             } else if let Some(limit) =
                 self.limit.filter(|&limit| self.total.is_none_or(|total| limit < total))
             {
+                let raise = match self.framework {
+                    Framework::TorchMps => "raise it by PYTORCH_MPS_HIGH_WATERMARK_RATIO",
+                    _ => "raise it",
+                };
                 format!(
-                    "The limit of the process is {}: at least {} must go, or the limit.",
+                    "The limit of the process is {}: at least {} must go, or {raise}.",
                     ByteSize(limit),
                     ByteSize(bytes)
                 )
@@ -97,32 +184,56 @@ impl OutOfMemoryMessage {
                 format!("No allocator could have served it: at least {} must go.", ByteSize(bytes))
             };
         }
-        let Some(free) = self.unused.zip(self.free).map(|(unused, free)| unused.saturating_add(free)) else {
-            return "The message does not say what was free: the framework's own log has more.".to_owned();
+        const NEARLY_FULL: &str =
+            "The memory of the device is nearly full: use smaller batches or free something.";
+        let Some(unused) = self.unused.zip(self.free).map(|(unused, free)| unused.saturating_add(free))
+        else {
+            return match self.free {
+                Some(free) if free < requested => NEARLY_FULL.to_owned(),
+                _ => "The message does not say what was free: the framework's own log has more.".to_owned(),
+            };
         };
-        if free < requested {
-            return "The memory of the device is nearly full: use smaller batches or free something."
-                .to_owned();
+        match self.refused_with() {
+            Some(spare) if spare >= CLEARLY_FREE => {
+                return format!(
+                    "No setting of PyTorch helps: the driver refused with {} free. Look for another process \
+                     at that moment, a limit of the container, or on Windows a small page file.",
+                    ByteSize(self.free.unwrap_or(0))
+                );
+            }
+            Some(_) => return NEARLY_FULL.to_owned(),
+            None if unused < requested => return NEARLY_FULL.to_owned(),
+            None => {}
         }
         let setting = match self.framework {
             Framework::Torch => "set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True",
+            Framework::TorchHip => "set PYTORCH_HIP_ALLOC_CONF=expandable_segments:True",
+            Framework::TorchNpu => "set PYTORCH_NPU_ALLOC_CONF=expandable_segments:True",
+            Framework::TorchXpu => "use smaller batches, or call torch.xpu.empty_cache() between phases",
             Framework::Xla => "set XLA_PYTHON_CLIENT_ALLOCATOR=cuda_async",
             _ => "set TF_GPU_ALLOCATOR=cuda_malloc_async",
         };
         let largest = self.largest_unused.map_or_else(String::new, |largest| {
             format!(", the largest piece {}", ByteSize(largest.max(self.free.unwrap_or(0))))
         });
-        format!("{} were free, but not in one piece{largest}: {setting}.", ByteSize(free))
+        format!("{} were free, but not in one piece{largest}: {setting}.", ByteSize(unused))
     }
 
     fn next(&self) -> String {
         match self.framework {
-            Framework::Torch | Framework::Cuda => format!(
-                "To see what holds the memory: call {RECORD_HISTORY} before the run and {DUMP_SNAPSHOT} \
-                where it \
-                 fails, then orlop what-if snapshot.pickle"
-            ),
-            Framework::TorchCpu => {
+            Framework::Torch | Framework::TorchHip | Framework::Cuda | Framework::CudaLibrary => {
+                let condition = if self.framework == Framework::Cuda { "in PyTorch " } else { "" };
+                format!(
+                    "To see what holds the memory: {condition}call {RECORD_HISTORY} before the run and \
+                     {DUMP_SNAPSHOT} where it fails, then orlop what-if snapshot.pickle"
+                )
+            }
+            Framework::TorchMps => {
+                "To see what holds the memory: print torch.mps.current_allocated_memory() and \
+                 torch.mps.driver_allocated_memory() in the run."
+                    .to_owned()
+            }
+            Framework::TorchCpu | Framework::TorchXpu | Framework::TorchNpu => {
                 "To see what holds the memory: record the run with torch.profiler(profile_memory=True), then \
                  orlop info trace.json"
                     .to_owned()
@@ -132,6 +243,19 @@ impl OutOfMemoryMessage {
                  before the step that fails (TensorFlow: its profiler's memory view)."
                     .to_owned()
             }
+            Framework::Vllm => {
+                "To see how many tokens fit, and what is reused: orlop kv TRACE --model NAME --pool SIZE"
+                    .to_owned()
+            }
+            Framework::OnnxRuntime => {
+                "To see what the activations need at least: orlop plan MODEL.onnx".to_owned()
+            }
         }
+    }
+}
+
+impl Framework {
+    fn is_torch_device(self) -> bool {
+        matches!(self, Self::Torch | Self::TorchHip | Self::TorchXpu | Self::TorchNpu)
     }
 }

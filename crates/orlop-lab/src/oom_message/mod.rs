@@ -1,7 +1,8 @@
 //! Messages of allocators that ran out of memory: most reports of a failure contain nothing else.
 //!
-//! [`OutOfMemoryMessage::find_all`] reads the messages of PyTorch, JAX and TensorFlow from a log, and
-//! [`OutOfMemoryMessage::verdict`] says what their numbers mean.
+//! [`OutOfMemoryMessage::find_all`] reads the messages of PyTorch, JAX, TensorFlow, vLLM and ONNX Runtime
+//! from a
+//! log, and [`OutOfMemoryMessage::verdict`] says what their numbers mean.
 //!
 //! ```
 //! use orlop_lab::oom_message::OutOfMemoryMessage;
@@ -16,10 +17,14 @@
 
 mod bfc;
 mod explain;
+mod others;
 mod scan;
 #[cfg(test)]
 mod tests;
 mod torch;
+mod xla;
+
+pub use self::xla::XlaProgram;
 
 use serde::Serialize;
 use std::collections::HashMap;
@@ -52,6 +57,10 @@ pub struct OutOfMemoryMessage {
     pub this_process: Option<u64>,
     /// What other processes have of the device, together.
     pub other_processes: u64,
+    /// What the compiled program needs, if it is one of XLA.
+    pub program: Option<XlaProgram>,
+    /// The tokens of the longest sequence that fits, as vLLM estimates it.
+    pub fitting_tokens: Option<u64>,
     /// The number of equal messages.
     pub times: u64,
 }
@@ -61,14 +70,28 @@ pub struct OutOfMemoryMessage {
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Framework {
-    /// PyTorch on a device.
+    /// PyTorch on a CUDA device.
     Torch,
+    /// PyTorch on a ROCm device.
+    TorchHip,
+    /// PyTorch on Intel's GPUs.
+    TorchXpu,
+    /// PyTorch on Huawei's NPUs.
+    TorchNpu,
+    /// PyTorch on Apple's GPUs.
+    TorchMps,
     /// PyTorch on the host.
     TorchCpu,
     /// JAX, or another program on XLA.
     Xla,
-    /// TensorFlow's BFC allocator, which XLA uses, too.
+    /// TensorFlow, or its BFC allocator, which XLA uses, too.
     Bfc,
+    /// vLLM, whose KV cache has no room for one sequence.
+    Vllm,
+    /// ONNX Runtime's arena.
+    OnnxRuntime,
+    /// A library of CUDA, such as cuBLAS, which allocates beside the framework.
+    CudaLibrary,
     /// CUDA itself, without an allocator's numbers.
     Cuda,
 }
@@ -79,6 +102,8 @@ impl OutOfMemoryMessage {
     pub fn find_all(log: &str) -> Vec<Self> {
         let mut found = bfc::messages(log);
         found.extend(torch::messages(log));
+        found.extend(xla::messages(log));
+        found.extend(others::messages(log));
         found.sort_by_key(|&(at, _)| at);
         let mut messages: Vec<Self> = Vec::new();
         let mut places: HashMap<Self, usize> = HashMap::new();
@@ -89,9 +114,9 @@ impl OutOfMemoryMessage {
                 None => messages.push(message),
             }
         }
-        if messages.len() > 1 {
-            // Wrapped in another message, these say nothing.
-            messages.retain(|message| message.framework != Framework::Cuda);
+        if messages.iter().any(|message| message.requested.is_some()) {
+            // Beside one with numbers, these say nothing.
+            messages.retain(|message| message.framework != Framework::Cuda || message.requested.is_some());
         }
         messages
     }
@@ -110,6 +135,8 @@ impl OutOfMemoryMessage {
             limit: None,
             this_process: None,
             other_processes: 0,
+            program: None,
+            fitting_tokens: None,
             times: 1,
         }
     }

@@ -12,17 +12,29 @@ pub(super) fn size_after(text: &str, marker: &str) -> Option<u64> {
     size_at_start(after(text, marker)?)
 }
 
-/// The size directly before `marker`: `(…; 7.79 GiB total capacity`.
+/// The size directly before `marker`: `(…; 7.79 GiB total capacity` or `and 0 bytes is reserved`.
 pub(super) fn size_before(text: &str, marker: &str) -> Option<u64> {
     let (before, _) = text.split_once(marker)?;
     let words: Vec<&str> = before.trim_end().rsplitn(3, [' ', '(', ';']).collect();
     let unit = words.first()?;
     match words.get(1) {
         Some(number) if number.starts_with(|digit: char| digit.is_ascii_digit()) => {
-            format!("{number}{unit}").parse().ok().map(|ByteSize(bytes)| bytes)
+            size_at_start(&format!("{number} {unit}"))
         }
         _ => size_at_start(unit),
     }
+}
+
+/// The size directly after `marker` in XLA's short form, binary without a `B`: `21.95G` or `530.00M`.
+pub(super) fn short_size_after(text: &str, marker: &str) -> Option<u64> {
+    let rest = after(text, marker)?.trim_start();
+    let end = rest.find(|c: char| !c.is_ascii_digit() && c != '.')?;
+    let (number, unit) = rest.split_at_checked(end)?;
+    let unit = match unit.chars().next()? {
+        letter @ ('K' | 'M' | 'G' | 'T') => format!("{letter}iB"),
+        _ => "B".to_owned(),
+    };
+    format!("{number}{unit}").parse().ok().map(|ByteSize(bytes)| bytes)
 }
 
 /// The size at the start of a text.

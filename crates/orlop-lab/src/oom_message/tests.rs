@@ -84,7 +84,7 @@ fn other_processes_and_limits_are_told_apart() {
     assert_eq!(limit.limit, Some(10 * GIB));
     assert_eq!(
         limit.verdict().remedy,
-        "The limit of the process is 10.0 GiB: at least 1.00 GiB must go, or the limit."
+        "The limit of the process is 10.0 GiB: at least 1.00 GiB must go, or raise it."
     );
 }
 
@@ -146,6 +146,128 @@ fn jax_and_tensorflow() {
         remedy.contains("the largest piece 1.00 GiB: set TF_GPU_ALLOCATOR=cuda_malloc_async"),
         "{remedy}"
     );
+}
+
+/// The driver had room and refused: no setting of the allocator would have helped.
+#[test]
+fn a_driver_that_refuses_with_room_is_not_fragmentation() {
+    let refused = |text: &str| one(text).verdict().remedy;
+    for text in [
+        "CUDA out of memory. Tried to allocate 12.50 MiB (GPU 0; 10.92 GiB total capacity; 8.57 MiB already \
+         allocated; 9.28 GiB free; 4.68 MiB cached)",
+        "HIP out of memory. Tried to allocate 432.00 MiB. GPU 0 has a total capacity of 15.92 GiB of which \
+        7.12 \
+         GiB is free. Of the allocated memory 8.08 GiB is allocated by PyTorch, and 321.96 MiB is reserved \
+         by \
+         PyTorch but unallocated.",
+        "CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacty of 4.00 GiB of which \
+        2.80 GiB \
+         is free. Of the allocated memory 0 bytes is allocated by PyTorch, and 0 bytes is reserved by \
+         PyTorch \
+         but unallocated.",
+    ] {
+        let remedy = refused(text);
+        assert!(remedy.starts_with("No setting of PyTorch helps: the driver refused with"), "{remedy}");
+    }
+    let full = refused(
+        "CUDA out of memory. Tried to allocate 32.00 MiB. GPU 0 has a total capacty of 4.00 GiB of which \
+        41.56 \
+         MiB is free. Including non-PyTorch memory, this process has 3.44 GiB memory in use. Of the \
+         allocated \
+         memory 2.58 GiB is allocated by PyTorch, and 1.90 MiB is reserved by PyTorch but unallocated.",
+    );
+    assert!(full.starts_with("The memory of the device is nearly full"), "{full}");
+    // Within its limit the process had none free.
+    let limited = refused(
+        "CUDA out of memory. Tried to allocate 1.00 GiB. GPU 0 has a total capacity of 80.00 GiB of which \
+        70.00 \
+         GiB is free. 10.00 GiB allowed; Of the allocated memory 7.00 GiB is allocated by PyTorch, and 2.50 \
+         GiB \
+         is reserved by PyTorch but unallocated.",
+    );
+    assert!(limited.contains("not in one piece"), "{limited}");
+}
+
+#[test]
+fn programs_of_xla() {
+    let gpu = one("jaxlib.xla_extension.XlaRuntimeError: RESOURCE_EXHAUSTED: Out of memory while trying to \
+        allocate 4770354232 bytes.\nBufferAssignment OOM Debugging.\nBufferAssignment stats:\n             \
+        parameter allocation:  372.76MiB\n              constant allocation:    48.5KiB\n        \
+        maybe_live_out allocation:    9.64GiB\n     preallocated temp allocation:    4.44GiB\n              \
+           \
+        total allocation:   14.44GiB\n              total fragmentation:  680.30MiB (4.60%)\n");
+    let program = gpu.program.unwrap();
+    assert_eq!((Some(program.total), program.results), (gib(1444), gib(964)));
+    assert!(gpu.verdict().remedy.starts_with("The compiled program needs 14.4 GiB: 373 MiB parameters"));
+    let tpu =
+        one("RESOURCE_EXHAUSTED: XLA:TPU compile permanent error. Ran out of memory in memory space hbm. \
+        Used 63.80G of 30.75G hbm. Exceeded hbm capacity by 33.05G.\n\nTotal hbm usage >= 65.05G:\n    \
+        reserved \
+        1.25G\n    program          63.80G\n    arguments            0B\n\nProgram hbm requirement \
+        63.80G:\n    \
+        HLO temp         63.79G (100.0% utilization: Unpadded (63.58G) Padded (63.58G), 0.3% fragmentation \
+        (210.89M))");
+    assert_eq!((tpu.device.as_deref(), tpu.total), (Some("hbm"), gib(3075)));
+    assert_eq!(tpu.program.and_then(|program| program.temporaries), gib(6379));
+    assert!(tpu.verdict().remedy.starts_with("The compiled program needs 63.8 GiB of 30.8 GiB"));
+    let old =
+        one("Execution of replica 0 failed: Resource exhausted: Out of memory while trying to allocate \
+        5520758552 bytes.");
+    assert_eq!(old.requested, Some(5_520_758_552));
+    let run =
+        one("RESOURCE_EXHAUSTED: Attempting to allocate 1.50G. That was not possible. There are 1.23G \
+        free.; (0x0x0_HBM0)");
+    assert_eq!((run.requested, run.free), (gib(150), gib(123)));
+    assert!(run.verdict().remedy.contains("nearly full"));
+}
+
+#[test]
+fn tensors_of_tensorflow() {
+    let text = "ResourceExhaustedError: OOM when allocating tensor with shape[64,112,112,64] and type float \
+    on \
+        /job:localhost/replica:0/task:0/device:GPU:0 by allocator GPU_0_bfc [Op:Conv2D]";
+    let tensor = one(text);
+    assert_eq!((tensor.device.as_deref(), tensor.requested), (Some("GPU_0_bfc"), Some(196 * MIB)));
+    let scalar = one("OOM when allocating tensor with shape[] and type half on d by allocator cpu");
+    assert_eq!(scalar.requested, Some(2));
+    // After the dump of the same request it says nothing new.
+    let dump =
+        "Allocator (GPU_0_bfc) ran out of memory trying to allocate 196.00MiB (rounded to 205520896)\n";
+    assert_eq!(one(&[dump, text].concat()).requested, Some(196 * MIB));
+    for hostile in
+        ["shape[9999999999,9999999999] and type float on", "shape[1 and type", "shape[é] and type x"]
+    {
+        let text = format!("OOM when allocating tensor with {hostile} by allocator GPU_0_bfc");
+        assert!(OutOfMemoryMessage::find_all(&text).is_empty());
+    }
+}
+
+#[test]
+fn engines_and_libraries() {
+    let vllm =
+        one("ValueError: To serve at least one request with the models's max seq len (131072), (16.00 GiB \
+        KV cache is needed, which is larger than the available KV cache memory (9.87 GiB). Based on the \
+        available memory, the estimated maximum model length is 80848. Try increasing");
+    assert_eq!((vllm.requested, vllm.free), (Some(16 * GIB), gib(987)));
+    assert!(vllm.verdict().remedy.starts_with("--max-model-len 80848 fits, or raise"));
+    assert!(vllm.verdict().next.contains("orlop kv"));
+    let older =
+        one("The model's max seq len (163840) is larger than the maximum number of tokens that can be \
+        stored in KV cache (13360). Try increasing");
+    assert_eq!((older.framework, older.fitting_tokens), (Framework::Vllm, Some(13_360)));
+    let none = one("ValueError: No available memory for the cache blocks. Try increasing");
+    assert_eq!(none.framework, Framework::Vllm);
+    let ort = one("bfc_arena.cc:342 Failed to allocate memory for requested buffer of size 1073741824");
+    assert_eq!((ort.framework, ort.requested), (Framework::OnnxRuntime, Some(GIB)));
+    assert!(ort.verdict().next.contains("orlop plan"));
+    let cublas = one("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`");
+    assert_eq!((cublas.framework, cublas.device.as_deref()), (Framework::CudaLibrary, Some("cuBLAS")));
+    let candle = one("Error: DriverError(CUDA_ERROR_OUT_OF_MEMORY, \"out of memory\")");
+    assert_eq!(candle.framework, Framework::Cuda);
+    let llama =
+        one("ggml_backend_cuda_buffer_type_alloc_buffer: allocating 8192.00 MiB on device 1: cudaMalloc \
+        failed: out of memory");
+    assert_eq!((llama.device.as_deref(), llama.requested), (Some("GPU 1"), Some(8 * GIB)));
 }
 
 #[test]

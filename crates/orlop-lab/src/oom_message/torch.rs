@@ -1,4 +1,4 @@
-//! Messages of PyTorch and of CUDA, of all forms since PyTorch 1.0, and the short one of XLA.
+//! Messages of PyTorch, of all forms since PyTorch 1.0.
 
 use super::scan::{after, size_after, size_at_start, size_before};
 use super::{Framework, OutOfMemoryMessage};
@@ -9,18 +9,11 @@ const MAX_LENGTH: usize = 1500;
 /// How messages begin, with the source of each.
 const STARTS: [(&str, Framework); 6] = [
     ("CUDA out of memory. Tried to allocate", Framework::Torch),
-    ("HIP out of memory. Tried to allocate", Framework::Torch),
-    ("XPU out of memory. Tried to allocate", Framework::Torch),
-    ("MPS backend out of memory", Framework::Torch),
+    ("HIP out of memory. Tried to allocate", Framework::TorchHip),
+    ("XPU out of memory. Tried to allocate", Framework::TorchXpu),
+    ("NPU out of memory. Tried to allocate", Framework::TorchNpu),
+    ("MPS backend out of memory", Framework::TorchMps),
     ("DefaultCPUAllocator: ", Framework::TorchCpu),
-    ("CUDA error: out of memory", Framework::Cuda),
-];
-
-/// How XLA's begin; what follows is a number of bytes.
-const XLA: [&str; 3] = [
-    "RESOURCE_EXHAUSTED: Out of memory while trying to allocate ",
-    "RESOURCE_EXHAUSTED: Out of memory allocating ",
-    "RESOURCE_EXHAUSTED: Failed to allocate request for ",
 ];
 
 /// Returns the messages with their positions in the log.
@@ -30,13 +23,6 @@ pub(super) fn messages(log: &str) -> Vec<(usize, OutOfMemoryMessage)> {
         for (at, _) in log.match_indices(start) {
             let text = message_at(log, at);
             found.push((at, read(text, framework)));
-        }
-    }
-    for start in XLA {
-        for (at, _) in log.match_indices(start) {
-            let mut message = OutOfMemoryMessage::new(Framework::Xla);
-            message.requested = size_after(message_at(log, at), start);
-            found.push((at, message));
         }
     }
     found
@@ -59,9 +45,8 @@ fn read(text: &str, framework: Framework) -> OutOfMemoryMessage {
             message.device = Some("CPU".to_owned());
             message.requested = size_after(text, "you tried to allocate ");
         }
-        Framework::Torch if text.starts_with("MPS") => read_mps(text, &mut message),
-        Framework::Torch => read_device(text, &mut message),
-        _ => {}
+        Framework::TorchMps => read_mps(text, &mut message),
+        _ => read_device(text, &mut message),
     }
     message
 }
@@ -81,9 +66,12 @@ fn read_mps(text: &str, message: &mut OutOfMemoryMessage) {
 
 fn read_device(text: &str, message: &mut OutOfMemoryMessage) {
     message.requested = size_after(text, "Tried to allocate ");
-    message.device = after(text, "GPU ").and_then(|rest| {
+    let prefix = if message.framework == Framework::TorchNpu { "(NPU " } else { "GPU " };
+    message.device = after(text, prefix).and_then(|rest| {
+        let rest = rest.trim_start();
         let digits = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
-        rest.get(..digits).filter(|number| !number.is_empty()).map(|number| format!("GPU {number}"))
+        let number = rest.get(..digits).filter(|number| !number.is_empty())?;
+        Some(format!("{} {number}", prefix.trim_matches(['(', ' '])))
     });
     if text.contains("total capacity;") {
         read_first_form(text, message);

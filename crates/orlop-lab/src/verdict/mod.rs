@@ -54,7 +54,7 @@ impl RunVerdict {
     /// recording, as commands name it.
     #[must_use]
     pub fn of(info: &DeviceInfo, sweep: Option<&WhatIfReport>, file: &str) -> Self {
-        let file = if file.contains(char::is_whitespace) { format!("'{file}'") } else { file.to_owned() };
+        let file = quoted(file);
         let remedy = if is_host(info.device) {
             "Settings of PyTorch do not apply to the host's memory.".to_owned()
         } else {
@@ -89,6 +89,11 @@ pub fn most_urgent_first(devices: &mut [DeviceInfo]) {
         let peak = info.peak_reserved.unwrap_or(info.peak.live.bytes);
         (is_host(info.device), info.failed() == 0, Reverse(peak), info.device)
     });
+}
+
+/// Returns the name of a file as a shell takes it.
+pub(crate) fn quoted(file: &str) -> String {
+    if file.contains(char::is_whitespace) { format!("'{file}'") } else { file.to_owned() }
 }
 
 fn is_host(device: u32) -> bool {

@@ -50,19 +50,32 @@ fn every_control_is_reached_by_keyboard() {
     assert!(browser.complaints().is_empty(), "{:?}", browser.complaints());
 }
 
-/// A name without room shows its end.
+/// A name without room shows its end: in the list of groups, and beside the cursor's event.
 #[test]
 fn long_names_keep_their_end() {
-    let Some(mut browser) = Browser::start(400, 800) else { return };
+    for (width, list) in [(400, "#legend .what"), (1280, "#legend .what"), (1280, "#moment .what")] {
+        let Some(mut browser) = Browser::start(width, 800) else { return };
+        Page::of(&small(), &[]).open(&mut browser);
+        let cut = CUT.replace("LIST", list);
+        assert_eq!(browser.evaluate(&cut), json!(true), "{list} at {width}");
+    }
+    // Annotations are drawn.
+    let Some(mut browser) = Browser::start(1280, 800) else { return };
     Page::of(&small(), &[]).open(&mut browser);
-    let cut = "(() => { const name = document.querySelector('#legend .what'), text = name.firstChild; \
+    let drawn = browser.evaluate(
+        "orlopReport.shortened(document.createElement('canvas').getContext('2d'), 'a_long_name.step', 60)",
+    );
+    let drawn = drawn.as_str().unwrap_or_default();
+    assert!(drawn.starts_with('…') && drawn.ends_with("step"), "{drawn}");
+}
+
+/// Whether the end of a long name is within the box of the first of a list.
+const CUT: &str = "(() => { const name = document.querySelector('LIST'), text = name.firstChild; \
                text.textContent = 'x'.repeat(200) + ' < aten::end'; \
                const range = document.createRange(), node = text.firstChild; \
                range.setStart(node, node.length - 4); range.setEnd(node, node.length); \
                const end = range.getBoundingClientRect(), box = name.getBoundingClientRect(); \
                return end.right <= box.right + 1 && end.left >= box.left; })()";
-    assert_eq!(browser.evaluate(cut), json!(true));
-}
 
 #[test]
 fn segments_and_private_pools_have_a_timeline() {

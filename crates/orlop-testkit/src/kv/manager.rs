@@ -1,5 +1,7 @@
 //! [`KvManager`]: what the suite needs of a manager.
 
+use super::device::{HostKvDevice, KvDevice};
+
 /// Which tokens a group keeps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum KvLayers {
@@ -109,6 +111,12 @@ pub trait KvManager: Sized {
 
     /// Makes a pool; `None` if the manager does not have such groups.
     fn make(setup: &KvSetup) -> Option<Self>;
+
+    /// Makes the device whose memory the pool's pages are in; by default one in host memory.
+    #[must_use]
+    fn device(_setup: &KvSetup) -> Box<dyn KvDevice> {
+        Box::new(HostKvDevice::default())
+    }
 
     /// Starts a sequence. Returns it with the tokens of its hit.
     ///

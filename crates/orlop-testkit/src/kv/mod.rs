@@ -3,7 +3,9 @@
 //! A manager is put through it by one adaptor, [`KvManager`]. The suite plays an engine whose steps run as
 //! late as they may: 0, 1 or 2 steps after they were closed. Each slot of the device's memory is stamped with
 //! the tokens, the position and the group that it was written for, and every read is checked, so that a page
-//! that was handed out too early, shared wrongly or not copied is found without a model.
+//! that was handed out too early, shared wrongly or not copied is found without a model. Pages that are
+//! handed out are cleared at once, on another stream than that of the steps. The [device](KvDevice) is one in
+//! host memory, or another one that checks the order of streams itself.
 //!
 //! Each case is run in pools of 1, 2, 3 and more blocks. Below the smallest pool that suffices the manager
 //! must refuse, and be consistent afterwards; in all larger ones the case must pass.
@@ -13,9 +15,11 @@
 //! ```
 
 mod cases;
+mod device;
 mod manager;
 mod serving;
 
+pub use self::device::{CLEARED, HostKvDevice, KvDevice, KvLaunch};
 pub use self::manager::{
     KvBooks, KvCopy, KvGroupSpec, KvLayers, KvManager, KvPrompt, KvRefusal, KvSetup, KvTruncation,
 };

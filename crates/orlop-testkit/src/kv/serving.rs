@@ -1,19 +1,8 @@
 //! [`Serving`]: an engine without a model, whose device checks what it reads.
 
+use super::device::{KvDevice, KvLaunch};
 use super::manager::{KvLayers, KvManager, KvPrompt, KvRefusal, KvSetup};
-use std::collections::{HashMap, VecDeque};
-
-/// A slot: the place of its page, and the token in it.
-type Slot = (u64, u32);
-
-#[derive(Debug, Default)]
-struct Launch {
-    step: u64,
-    copies: Vec<(u64, u64, u32)>,
-    reads_before: Vec<(Slot, u64)>,
-    writes: Vec<(Slot, u64)>,
-    reads_after: Vec<(Slot, u64)>,
-}
+use std::ops::Range;
 
 /// A sequence with its tokens.
 #[derive(Debug)]
@@ -41,8 +30,8 @@ pub struct Serving<M: KvManager> {
     pub setup: KvSetup,
     /// Running sequences.
     pub running: Vec<Running<M::Sequence>>,
-    memory: HashMap<Slot, u64>,
-    in_flight: VecDeque<Launch>,
+    device: Box<dyn KvDevice>,
+    in_flight: u32,
 }
 
 fn mix(a: u64, b: u64) -> u64 {
@@ -59,7 +48,8 @@ fn stamp(tokens: &[u32], position: u32, group: usize) -> u64 {
 impl<M: KvManager> Serving<M> {
     pub(super) fn new(setup: KvSetup) -> Option<Self> {
         let manager = M::make(&setup)?;
-        Some(Self { manager, setup, running: Vec::new(), memory: HashMap::new(), in_flight: VecDeque::new() })
+        let device = M::device(&setup);
+        Some(Self { manager, setup, running: Vec::new(), device, in_flight: 0 })
     }
 
     /// Checks that every block is in one class, and what the manager can check.
@@ -222,12 +212,12 @@ impl<M: KvManager> Serving<M> {
 
     /// Closes the open step. As many as the setup says stay in flight.
     pub fn step(&mut self) {
-        let mut launch = Launch::default();
+        let mut launch = KvLaunch::default();
         for copy in self.manager.copies() {
-            let (from, to) =
-                (self.manager.place(copy.group, copy.from), self.manager.place(copy.group, copy.to));
+            let (from, to) = (self.slots(copy.group, copy.from), self.slots(copy.group, copy.to));
+            launch.fresh.extend(to.clone());
             let is_state = self.setup.groups[copy.group].layers == KvLayers::State;
-            launch.copies.push((from, to, if is_state { 1 } else { copy.tokens }));
+            launch.copies.extend(from.zip(to).take(if is_state { 1 } else { copy.tokens as usize }));
         }
         for at in 0..self.running.len() {
             if self.running[at].scheduled > self.running[at].launched {
@@ -236,8 +226,9 @@ impl<M: KvManager> Serving<M> {
             }
         }
         launch.step = self.manager.close_step();
-        self.in_flight.push_back(launch);
-        while self.in_flight.len() > self.setup.lag as usize {
+        self.device.launch(launch);
+        self.in_flight += 1;
+        while self.in_flight > self.setup.lag {
             self.settle();
         }
         for at in 0..self.running.len() {
@@ -253,25 +244,32 @@ impl<M: KvManager> Serving<M> {
     }
 
     /// Lists what a sequence's part of the open step reads and writes.
-    fn trace(&self, at: usize, launch: &mut Launch) {
+    fn trace(&self, at: usize, launch: &mut KvLaunch) {
         let Running { handle, tokens, launched, scheduled, .. } = &self.running[at];
         let (from, to) = (*launched, *scheduled);
         for (group, spec) in self.setup.groups.iter().enumerate() {
             let table = self.manager.table(handle, group);
-            let place = |index: u32| {
+            let block = |index: u32| {
                 let page = table.get(index as usize).copied().flatten();
                 let page = page.unwrap_or_else(|| panic!("group {group} has no block {index}, {spec:?}"));
-                self.manager.place(group, page)
+                self.slots(group, page)
             };
             if spec.layers == KvLayers::State {
+                let state = block(0).start;
                 if from > 0 {
-                    launch.reads_before.push(((place(0), 0), stamp(tokens, from - 1, group)));
+                    launch.reads_before.push((state, stamp(tokens, from - 1, group)));
+                } else {
+                    launch.fresh.extend(block(0));
                 }
-                launch.writes.push(((place(0), 0), stamp(tokens, to - 1, group)));
+                launch.writes.push((state, stamp(tokens, to - 1, group)));
                 continue;
             }
             assert_eq!(table.len(), to.div_ceil(spec.block_tokens) as usize, "a row has its tokens' blocks");
-            let slot = |position: u32| (place(position / spec.block_tokens), position % spec.block_tokens);
+            let fresh = from.div_ceil(spec.block_tokens)..to.div_ceil(spec.block_tokens);
+            launch.fresh.extend(fresh.flat_map(block));
+            let slot = |position: u32| {
+                block(position / spec.block_tokens).start + u64::from(position % spec.block_tokens)
+            };
             launch.writes.extend((from..to).map(|position| (slot(position), stamp(tokens, position, group))));
             let first = match spec.layers {
                 KvLayers::Window { tokens } => (from + 1).saturating_sub(tokens),
@@ -283,34 +281,24 @@ impl<M: KvManager> Serving<M> {
         }
     }
 
-    /// Runs the oldest step in flight, and settles it.
-    fn settle(&mut self) {
-        let Some(launch) = self.in_flight.pop_front() else { return };
-        let mut copied = Vec::new();
-        for &(from, to, tokens) in &launch.copies {
-            copied.extend((0..tokens).map(|at| ((to, at), self.memory.get(&(from, at)).copied())));
-        }
-        for (slot, value) in copied {
-            if let Some(value) = value {
-                self.memory.insert(slot, value);
-            }
-        }
-        self.read(&launch.reads_before, launch.step);
-        self.memory.extend(launch.writes.iter().copied());
-        self.read(&launch.reads_after, launch.step);
-        self.manager.settle(launch.step);
-        self.check();
+    /// Returns the slots of a page.
+    fn slots(&self, group: usize, page: u32) -> Range<u64> {
+        let tokens = u64::from(self.setup.groups[group].block_tokens);
+        let start = self.manager.place(group, page) * tokens;
+        start..start + tokens
     }
 
-    fn read(&self, reads: &[(Slot, u64)], step: u64) {
-        for (slot, expected) in reads {
-            assert_eq!(self.memory.get(slot), Some(expected), "slot {slot:?} in step {step}");
-        }
+    /// Runs the oldest step in flight, and settles it.
+    fn settle(&mut self) {
+        let Some(step) = self.device.settle() else { return };
+        self.in_flight -= 1;
+        self.manager.settle(step);
+        self.check();
     }
 
     /// Settles all steps.
     pub fn settle_all(&mut self) {
-        while !self.in_flight.is_empty() {
+        while self.in_flight > 0 {
             self.settle();
         }
     }

@@ -16,6 +16,8 @@ pub enum Format {
     Chrome,
     /// A table in a Parquet file.
     Parquet,
+    /// A table in an SQLite database.
+    Sqlite,
     /// [`perfetto`](super::perfetto).
     Perfetto,
     /// [`pprof`](super::pprof).
@@ -34,6 +36,7 @@ impl fmt::Display for Format {
             Self::Rmm => "a log of RMM",
             Self::Chrome => "a Chrome trace",
             Self::Parquet => "a Parquet table",
+            Self::Sqlite => "an SQLite database",
             Self::Perfetto => "a Perfetto trace",
             Self::Pprof => "a profile of pprof",
             Self::Snapshot => "a memory snapshot",

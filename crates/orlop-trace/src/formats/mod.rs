@@ -7,6 +7,7 @@
 //! | [`rmm`] | logs of the RAPIDS memory manager | yes | |
 //! | [`chrome`] | traces of `torch.profiler` with `profile_memory=True` | yes | |
 //! | `parquet` (feature `parquet`) | a table of events for databases | | yes |
+//! | `sqlite` (feature `sqlite`) | the same table in an SQLite database | | yes |
 //! | [`pprof`] | profiles of pprof: JAX's `device_memory_profile` | yes | yes |
 //! | [`snapshot`] | PyTorch's memory snapshots, as pickle and as JSON | yes | yes |
 //! | [`text`] | one line for each allocation and free: sizes and their order | yes | |
@@ -25,12 +26,16 @@ mod detect;
 mod device_numbers;
 mod error_fields;
 mod event_collector;
+#[cfg(any(feature = "parquet", feature = "sqlite"))]
+mod event_rows;
 #[cfg(feature = "parquet")]
 pub mod parquet;
 pub mod perfetto;
 pub mod pprof;
 pub mod rmm;
 pub mod snapshot;
+#[cfg(feature = "sqlite")]
+pub mod sqlite;
 mod table_rows;
 pub mod text;
 

@@ -70,7 +70,9 @@ def describe(
 
 
 def why_oom(error: str | BaseException) -> OomMessages:
-    """Explains the messages of PyTorch, JAX or TensorFlow about memory in a log or in an exception.
+    """Explains the messages about memory in a log or in an exception.
+
+    Known are those of PyTorch, JAX, TensorFlow, vLLM, ONNX Runtime and CUDA.
 
     Raises:
         RecordingError: There is no such message.

@@ -189,6 +189,8 @@ class OomMessage:
     """Memory that the allocator reserves and does not use."""
     this_process: int | None
     other_processes: int
+    fitting_tokens: int | None
+    """The tokens of the longest sequence that fits, as vLLM estimates it."""
     times: int
     """The number of equal messages."""
 

@@ -5,11 +5,11 @@ use crate::call::runtime_calls;
 use crate::caller::{Guess, note};
 use crate::code::{Failure, Outcome};
 use crate::machine::Machine;
-use crate::state::kernels::is_and_reduction;
-use crate::state::masks::is_of_sizes;
+use crate::state::kernels::is_healthy_if_true;
+use crate::state::sizes::is_of_sizes;
 
-/// The sizes of the numbers in which the elements of a mask are counted.
-const COUNT_BYTES: [usize; 2] = [4, 8];
+/// The sizes of the numbers that programs read as sizes.
+const SIZE_BYTES: [usize; 2] = [4, 8];
 
 /// Copies bytes. Which side is a device's follows from the addresses, not from the kind that the caller
 /// names.
@@ -33,19 +33,19 @@ pub(in crate::exports) fn copy(machine: &mut Machine, to: usize, from: usize, by
     }
 }
 
-/// Answers a read of device memory: what was copied there, true after an and-reduction, the count of a mask
-/// after its reduction, else zeros.
+/// Answers a read of device memory: what was copied there, true after an and-reduction or `isfinite`, the
+/// size that a kernel found, else zeros.
 fn answer(machine: &mut Machine, to: usize, from: usize, bytes: usize) {
     let kernel = machine.kernels.last_name().to_owned();
-    if bytes == 1 && is_and_reduction(&kernel) {
+    if bytes == 1 && is_healthy_if_true(&kernel) {
         machine.counters.true_after_and += 1;
         write_bytes(to, &[1]);
-    } else if let Some(mask) = machine.true_count.filter(|_| COUNT_BYTES.contains(&bytes)) {
-        match mask.is_assumed {
-            true => note(Guess::Mask),
-            false => machine.counters.masks_counted += 1,
+    } else if let Some(size) = machine.size_result.filter(|_| SIZE_BYTES.contains(&bytes)) {
+        match size.guess {
+            Some(guess) => note(guess),
+            None => machine.counters.masks_counted += 1,
         }
-        write_bytes(to, &mask.count.to_le_bytes()[..bytes]);
+        write_bytes(to, &size.value.to_le_bytes()[..bytes]);
     } else if let Some(kept) = machine.contents.read(from, bytes) {
         machine.counters.kept += 1;
         write_bytes(to, &kept);

@@ -4,7 +4,7 @@ use crate::abi::{Dimensions, In, Out, Text};
 use crate::call::{enter_uninitialized, runtime_calls};
 use crate::code::Outcome;
 use crate::machine::Machine;
-use crate::state::masks::MaskReduction;
+use crate::state::sizes::{MaskReduction, distinct_elements_argument};
 use std::cell::RefCell;
 
 /// A launch that the compiler's code prepared: grid, block, shared memory, stream.
@@ -89,7 +89,16 @@ fn launch(machine: &mut Machine, kernel: usize, arguments: In<usize>, stream: us
 /// Notes a kernel that is launched, with the addresses of its arguments.
 fn begin(machine: &mut Machine, kernel: usize, arguments: In<usize>) -> Outcome {
     machine.begin_kernel(kernel);
-    let Some(mask) = MaskReduction::named(machine.kernels.last_name()) else { return Ok(()) };
+    let name = machine.kernels.last_name();
+    if let Some(index) = distinct_elements_argument(name) {
+        if let Some(&elements) = arguments.list(index + 1).last() {
+            // It has 32 or 64 bits; no tensor has more elements than 32 bits count.
+            let elements = In::<u32>::from_address(elements).get()?;
+            machine.count_distinct(elements.into());
+        }
+        return Ok(());
+    }
+    let Some(mask) = MaskReduction::named(name) else { return Ok(()) };
     // An iterator, whose first field is the address of the mask; where the count goes; the number of
     // elements.
     let &[iterator, _, elements] = arguments.list(3).as_slice() else { return Ok(()) };

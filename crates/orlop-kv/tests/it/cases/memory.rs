@@ -162,7 +162,8 @@ fn a_pool_that_sleeps_without_content_forgets_its_cache() {
     pool.sleep_discard().unwrap();
     assert!(pool.memory().is_none());
     assert_eq!(context.stats(Device::CPU).kind(MemoryKind::KvCache).live_bytes, 0);
-    let mut transfer = oracle(vec![full(16)], 8).transfer(Faults::default());
+    let oracle = oracle(vec![full(16)], 8);
+    let mut transfer = oracle.transfer(Faults::default());
     pool.wake(&mut *transfer).unwrap();
     assert!(pool.memory().is_some());
     assert_eq!((pool.probe(&request), pool.verify()), (0, Ok(())));

@@ -7,6 +7,8 @@ mod events;
 mod hits;
 mod hostile;
 mod hybrid;
+mod keys;
+mod layouts;
 mod lifetimes;
 mod memory;
 mod numbers;

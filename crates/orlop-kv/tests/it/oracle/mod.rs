@@ -2,36 +2,25 @@
 //!
 //! A step that is closed runs when it settles, with the tables that were exported when it was closed. Loads,
 //! on another stream, write at once. So a page that is handed out too early is written under a step that
-//! still reads it, and the step finds a wrong stamp.
+//! still reads it, and the step finds a wrong stamp. Everything runs on a device in host memory and on a
+//! simulated GPU, whose driver checks the order of streams.
 
+mod devices;
 mod trace;
 mod transfer;
 
+use self::devices::{Devices, Turn};
 pub(crate) use self::transfer::{Faults, MemoryStore};
 use orlop_core::StreamId;
 use orlop_kv::{
     Admission, AdmissionRequest, AdmissionVerdict, ChainFields, GroupKind, KvError, KvLayer, KvPool,
     KvPoolBuilder, KvStats, PageCopy, Sequence, StepId, Tenant, TicketId,
 };
-use std::collections::VecDeque;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use orlop_testkit::kv::{CLEARED, KvLaunch};
 
 /// Bytes of an entry of one token, layer and arena.
 pub(crate) const ENTRY: u64 = 8;
 const NULL: u32 = u32::MAX;
-const POISON: u64 = 0xDEAD;
-
-#[derive(Debug)]
-struct Launch {
-    step: StepId,
-    copies: Vec<(u64, u64)>,
-    poison: Vec<u64>,
-    /// What must be found before anything is written.
-    reads_before: Vec<(u64, u64)>,
-    writes: Vec<(u64, u64)>,
-    reads_after: Vec<(u64, u64)>,
-}
 
 /// A sequence with its tokens, and how much of it the device has been given.
 #[derive(Debug)]
@@ -52,18 +41,27 @@ pub(crate) struct Running {
 #[derive(Debug)]
 pub(crate) struct Oracle {
     pub(crate) pool: KvPool,
-    memory: Arc<[AtomicU64]>,
-    in_flight: VecDeque<Launch>,
+    devices: Devices,
+    in_flight: usize,
     pub(crate) running: Vec<Running>,
     now: u64,
+    _turn: Turn,
 }
 
 impl Oracle {
     pub(crate) fn new(builder: KvPoolBuilder) -> Self {
+        Self::on(builder, Devices::all)
+    }
+
+    /// As [`new`](Self::new), without the simulated GPU.
+    pub(crate) fn on_host(builder: KvPoolBuilder) -> Self {
+        Self::on(builder, Devices::host)
+    }
+
+    fn on(builder: KvPoolBuilder, devices: fn(u64) -> (Devices, Turn)) -> Self {
         let mut pool = builder.build_detached().unwrap();
-        let words = pool.stats().total_bytes / 8;
-        let memory = (0..words).map(|_| AtomicU64::new(POISON)).collect();
-        Self { pool, memory, in_flight: VecDeque::new(), running: Vec::new(), now: 0 }
+        let (devices, turn) = devices(pool.stats().total_bytes / 8);
+        Self { pool, devices, in_flight: 0, running: Vec::new(), now: 0, _turn: turn }
     }
 
     pub(crate) fn fields() -> ChainFields<'static> {
@@ -215,7 +213,7 @@ impl Oracle {
         let copies: Vec<PageCopy> = self.pool.copies().to_vec();
         let copies = copies.iter().flat_map(|copy| self.copied_slots(copy)).collect();
         let fresh = self.pool.fresh_pages().to_vec();
-        let poison =
+        let fresh =
             fresh.iter().flat_map(|fresh| self.page_slots(fresh.group, fresh.part, fresh.page)).collect();
         let (mut reads_before, mut writes, mut reads_after) = (vec![], vec![], vec![]);
         for at in 0..self.running.len() {
@@ -226,39 +224,28 @@ impl Oracle {
             }
         }
         let step = self.pool.close_step();
-        self.in_flight.push_back(Launch { step, copies, poison, reads_before, writes, reads_after });
+        self.devices.launch(&KvLaunch { step: step.0, fresh, copies, reads_before, writes, reads_after });
+        self.in_flight += 1;
         self.check();
         step
     }
 
     /// Runs the oldest step in flight, and settles it.
     pub(crate) fn settle(&mut self) {
-        let Some(launch) = self.in_flight.pop_front() else { return };
-        // A copy reads what was there before any page of the step is cleared.
-        let copied: Vec<(u64, u64)> = launch.copies.iter().map(|&(from, to)| (to, self.word(from))).collect();
-        for slot in launch.poison {
-            self.write(slot, POISON);
-        }
-        for (slot, value) in copied {
-            self.write(slot, value);
-        }
-        self.read(&launch.reads_before, launch.step);
-        for (slot, value) in launch.writes {
-            self.write(slot, value);
-        }
-        self.read(&launch.reads_after, launch.step);
-        self.pool.settle(launch.step).unwrap();
+        let Some(step) = self.devices.settle() else { return };
+        self.in_flight -= 1;
+        self.pool.settle(StepId(step)).unwrap();
         self.check();
     }
 
     pub(crate) fn settle_all(&mut self) {
-        while !self.in_flight.is_empty() {
+        while self.in_flight > 0 {
             self.settle();
         }
     }
 
     pub(crate) fn steps_in_flight(&self) -> usize {
-        self.in_flight.len()
+        self.in_flight
     }
 
     /// Computes the rest of a sequence's known tokens in one step.
@@ -315,9 +302,7 @@ impl Oracle {
         let from = self.running[at].scheduled;
         let (mut before, mut writes, mut after) = (vec![], vec![], vec![]);
         self.trace(at, from, from + tokens, &mut before, &mut writes, &mut after);
-        for (slot, value) in writes {
-            self.write(slot, value);
-        }
+        self.devices.write(&writes);
         self.running[at].load = Some((ticket, from));
         self.running[at].scheduled += tokens;
         self.running[at].launched += tokens;
@@ -361,21 +346,8 @@ impl Oracle {
     }
 
     /// Overwrites the device's memory.
-    pub(crate) fn forget_memory(&self) {
-        self.memory.iter().for_each(|word| word.store(POISON, Relaxed));
-    }
-
-    fn word(&self, slot: u64) -> u64 {
-        self.memory[usize::try_from(slot).unwrap()].load(Relaxed)
-    }
-
-    fn write(&mut self, slot: u64, value: u64) {
-        self.memory[usize::try_from(slot).unwrap()].store(value, Relaxed);
-    }
-
-    fn read(&self, reads: &[(u64, u64)], step: StepId) {
-        for &(slot, value) in reads {
-            assert_eq!(self.word(slot), value, "slot {slot} in {step:?}");
-        }
+    pub(crate) fn forget_memory(&mut self) {
+        let words = self.pool.stats().total_bytes / 8;
+        self.devices.write(&(0..words).map(|word| (word, CLEARED)).collect::<Vec<_>>());
     }
 }

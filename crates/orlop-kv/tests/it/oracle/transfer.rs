@@ -1,12 +1,13 @@
 //! Copies between the oracle's memory and a tier, and stores that fail.
 
 use super::Oracle;
+use super::devices::Devices;
 use orlop_alloc::{Block, Error};
 use orlop_kv::{BlockKey, BlockStore, PageTransfer, PoolMemory, PoolMemoryMut};
 use std::collections::HashMap;
 use std::io;
 use std::ops::Range;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// Fails one call in `one_in`; 0 for none.
@@ -29,35 +30,37 @@ impl Faults {
 
 #[derive(Debug)]
 struct OracleTransfer {
-    memory: Arc<[AtomicU64]>,
+    devices: Devices,
     faults: Faults,
 }
 
 impl OracleTransfer {
-    fn words(ranges: &[Range<u64>]) -> impl Iterator<Item = usize> {
-        ranges.iter().flat_map(|range| {
+    fn words(ranges: &[Range<u64>]) -> Vec<u64> {
+        let words = ranges.iter().flat_map(|range| {
             assert!(range.start.is_multiple_of(8) && range.end.is_multiple_of(8));
-            (range.start / 8..range.end / 8).map(|word| usize::try_from(word).unwrap())
-        })
+            range.start / 8..range.end / 8
+        });
+        words.collect()
     }
 }
 
 impl PageTransfer for OracleTransfer {
     fn read(&mut self, _: &PoolMemory, ranges: &[Range<u64>], host: &mut Block) -> Result<(), Error> {
         let (words, _) = host.bytes_mut()?.as_chunks_mut::<8>();
-        assert_eq!(words.len(), Self::words(ranges).count());
-        for (to, word) in words.iter_mut().zip(Self::words(ranges)) {
-            *to = self.memory[word].load(Relaxed).to_le_bytes();
+        let stamps = self.devices.read(&Self::words(ranges));
+        assert_eq!(words.len(), stamps.len());
+        for (to, stamp) in words.iter_mut().zip(stamps) {
+            *to = stamp.to_le_bytes();
         }
         self.faults.check().map_err(|error| Error::Backend(Box::new(error)))
     }
 
     fn write(&mut self, _: PoolMemoryMut<'_>, ranges: &[Range<u64>], host: &Block) -> Result<(), Error> {
         let (words, _) = host.bytes()?.as_chunks::<8>();
-        assert_eq!(words.len(), Self::words(ranges).count());
-        for (from, word) in words.iter().zip(Self::words(ranges)) {
-            self.memory[word].store(u64::from_le_bytes(*from), Relaxed);
-        }
+        let slots = Self::words(ranges);
+        assert_eq!(words.len(), slots.len());
+        let stamps = slots.into_iter().zip(words.iter().map(|word| u64::from_le_bytes(*word)));
+        self.devices.write(&stamps.collect::<Vec<_>>());
         self.faults.check().map_err(|error| Error::Backend(Box::new(error)))
     }
 }
@@ -129,8 +132,8 @@ impl BlockStore for MemoryStore {
 }
 
 impl Oracle {
-    /// Returns copies between this oracle's memory and a tier.
+    /// Returns copies between this oracle's memory and a tier. They must not outlive the oracle.
     pub(crate) fn transfer(&self, faults: Faults) -> Box<dyn PageTransfer> {
-        Box::new(OracleTransfer { memory: Arc::clone(&self.memory), faults })
+        Box::new(OracleTransfer { devices: self.devices.clone(), faults })
     }
 }

@@ -331,7 +331,7 @@ async function main() {
   checked("data-mode", app.mode);
   app.showTab("regions");
   $("busy").remove();
-  window.orlopReport = { app, bench: (frames) => bench(app, frames) };
+  window.orlopReport = { app, shortened, bench: (frames) => bench(app, frames) };
   ready();
 }
 

@@ -175,7 +175,8 @@ function showNotes(app) {
 function showMoment(app) {
   const { device, cursor, map, report: { stacks } } = app, { sums } = map.map ?? device.mapAt(cursor);
   $("scrub").value = cursor;
-  $("moment").textContent = `event ${count(cursor)} of ${count(device.events)}${device.clock(device.timeOf(cursor), " · ")} · ${device.eventText(cursor, stacks)}`;
+  const when = `event ${count(cursor)} of ${count(device.events)}${device.clock(device.timeOf(cursor), " · ")} · `;
+  $("moment").replaceChildren(when, ended("what", device.eventText(cursor, stacks)));
   const bold = (text) => el("b", { textContent: text }), parts = [bold(bytes(device.live[cursor])), " live"];
   if (device.meta.segments) {
     parts.push(" in ", bold(bytes(sums.reserved)), ` reserved, ${plural(app.map.map.segments.length, "segment")} · `, bold(bytes(sums.free)),

@@ -306,12 +306,12 @@ function sized(canvas, width, height, context) {
   context.setTransform(ratio, 0, 0, ratio, 0, 0);
 }
 
-/** A text, shortened to a width in pixels; empty if there is no room. */
+/** A text whose start is cut to fit a width in pixels; empty if there is no room. */
 function shortened(context, text, width) {
   if (width < 14) return "";
   if (context.measureText(text).width <= width) return text;
   let keep = text.length;
-  while (keep > 0 && context.measureText(text.slice(0, keep) + "…").width > width) keep = keep > 20 ? Math.floor(keep * 0.8) : keep - 1;
-  return keep > 1 ? text.slice(0, keep) + "…" : "";
+  while (keep > 0 && context.measureText("…" + text.slice(-keep)).width > width) keep = keep > 20 ? Math.floor(keep * 0.8) : keep - 1;
+  return keep > 1 ? "…" + text.slice(-keep) : "";
 }
 

@@ -62,6 +62,13 @@ pub(super) fn all<M: KvManager>() -> Vec<KvCase<M>> {
             blocks: 24,
             run: junction,
         },
+        KvCase {
+            name: "every length of a prompt is reused up to its last whole unit",
+            reports: "sglang#30850, llama.cpp#26063, vllm#45614",
+            setup: full_and_state,
+            blocks: 8,
+            run: every_length,
+        },
     ]
 }
 
@@ -164,6 +171,21 @@ fn junction<M: KvManager>(serving: &mut Serving<M>) -> Result<(), KvRefusal> {
         return Err(KvRefusal::NoRoom);
     }
     assert_eq!(serving.serve(&branch(3, 84, 120))?, 80);
+    serving.end();
+    Ok(())
+}
+
+fn every_length<M: KvManager>(serving: &mut Serving<M>) -> Result<(), KvRefusal> {
+    for len in [15, 16, 17, 31, 32, 33, 47, 48, 49, 63, 64, 65] {
+        let prompt = tokens(len, len);
+        serving.serve(&prompt)?;
+        let hit = serving.serve(&prompt)?;
+        let whole = (len - 1) / 16 * 16;
+        assert!(hit <= whole);
+        if hit < whole {
+            return Err(KvRefusal::NoRoom);
+        }
+    }
     serving.end();
     Ok(())
 }

@@ -1,7 +1,9 @@
 //! The cases.
 
+mod drafts;
 mod hits;
 mod lifetimes;
+mod pressure;
 mod progress;
 
 use super::manager::{KvGroupSpec, KvLayers, KvManager, KvRefusal, KvSetup};
@@ -22,6 +24,8 @@ pub(super) fn all<M: KvManager>() -> Vec<KvCase<M>> {
     let mut cases = lifetimes::all();
     cases.extend(hits::all());
     cases.extend(progress::all());
+    cases.extend(drafts::all());
+    cases.extend(pressure::all());
     cases
 }
 

@@ -1,6 +1,6 @@
 //! Columns of a group of rows.
 
-use super::rows::Row;
+use crate::formats::event_rows::{Row, site_text};
 use crate::history::{SiteId, Sites};
 use parquet::data_type::{ByteArray, DataType};
 use parquet::errors::{ParquetError, Result};
@@ -26,11 +26,6 @@ pub(super) fn column<T: DataType, W: Write + Send>(
     column.close()
 }
 
-/// Returns a number as a signed one.
-pub(super) fn signed(number: u64) -> i64 {
-    i64::try_from(number).unwrap_or(i64::MAX)
-}
-
 /// The call sites of a group of rows as texts, each made once.
 #[derive(Debug)]
 pub(super) struct SiteTexts(HashMap<SiteId, ByteArray>);
@@ -39,7 +34,7 @@ impl SiteTexts {
     pub(super) fn of(rows: &[Row], sites: &Sites) -> Self {
         let mut texts = HashMap::new();
         for row in rows.iter().filter(|row| row.fact.site != SiteId::UNKNOWN) {
-            texts.entry(row.fact.site).or_insert_with(|| text(row.fact.site, sites));
+            texts.entry(row.fact.site).or_insert_with(|| site_text(row.fact.site, sites).into_bytes().into());
         }
         Self(texts)
     }
@@ -47,16 +42,4 @@ impl SiteTexts {
     pub(super) fn get(&self, row: &Row) -> Option<ByteArray> {
         self.0.get(&row.fact.site).cloned()
     }
-}
-
-/// Returns the frames of a call site, a line each.
-fn text(site: SiteId, sites: &Sites) -> ByteArray {
-    let frame = |frame: crate::history::Frame| {
-        let (file, function) = (sites.name(frame.file), sites.name(frame.function));
-        match file {
-            "" | "??" => function.replace('\n', " "),
-            file => format!("{file}:{} {function}", frame.line).replace('\n', " "),
-        }
-    };
-    sites.frames(site).map(frame).collect::<Vec<_>>().join("\n").into_bytes().into()
 }

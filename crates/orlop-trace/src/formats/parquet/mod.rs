@@ -25,11 +25,10 @@
 //! number. Texts are in dictionaries, and columns are compressed with Snappy.
 
 mod columns;
-mod rows;
 
-use self::columns::{SiteTexts, column, signed};
-use self::rows::{DeviceRows, Row};
+use self::columns::{SiteTexts, column};
 use crate::formats::Format;
+use crate::formats::event_rows::{DeviceRows, Row, signed};
 use crate::history::{DeviceHistory, History, Sites};
 use crate::{Result, TraceError};
 use parquet::basic::Compression;
@@ -125,9 +124,7 @@ fn write_group<W: Write + Send>(
     column::<ByteArrayType, _>(group, rows, |row| Some(row.fact.kind.name().into()))?;
     let text = |row: &Row| Some(sites.name(row.fact.text)).filter(|text| !text.is_empty());
     column::<ByteArrayType, _>(group, rows, |row| text(row).map(ByteArray::from))?;
-    let pool = |row: &Row| Some(row.pool).filter(|&pool| pool != (0, 0));
-    let name = |(owner, id): (u64, u64)| ByteArray::from(format!("{owner},{id}").into_bytes());
-    column::<ByteArrayType, _>(group, rows, |row| pool(row).map(name))?;
+    column::<ByteArrayType, _>(group, rows, |row| row.pool_name().map(|name| name.into_bytes().into()))?;
     column::<ByteArrayType, _>(group, rows, |row| places.get(row))?;
     column::<Int64Type, _>(group, rows, |row| Some(signed(row.live)))?;
     column::<Int64Type, _>(group, rows, |row| Some(signed(row.reserved)))

@@ -1,7 +1,9 @@
-//! The rows of a device: its blocks at the start, then its events, with what is live after each.
+//! The rows of a table of events: a device's blocks at the start, then its events, with what is live after
+//! each.
 
 use crate::history::{
-    BlockEvent, BlockState, DeviceHistory, EventAction, EventInterpreter, HistoryEvent, SegmentBlock,
+    BlockEvent, BlockState, DeviceHistory, EventAction, EventInterpreter, Frame, HistoryEvent, SegmentBlock,
+    SiteId, Sites,
 };
 
 /// A row of the table.
@@ -22,10 +24,33 @@ impl Row {
         if self.event.is_some() { self.fact.action.name() } else { "start" }
     }
 
+    /// Returns the private pool, as it is written; `None` for the default pool.
+    pub(super) fn pool_name(&self) -> Option<String> {
+        let (owner, id) = self.pool;
+        (self.pool != (0, 0)).then(|| format!("{owner},{id}"))
+    }
+
     /// Returns `true` if a request was not served: then the address of the event is what was left.
     pub(super) fn fails(&self) -> bool {
         matches!(self.fact.action, EventAction::OutOfMemory | EventAction::Refused)
     }
+}
+
+/// Returns a number as a signed one, so that differences do not overflow.
+pub(super) fn signed(number: u64) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
+}
+
+/// Returns the frames of a call site, a line each, innermost first.
+pub(super) fn site_text(site: SiteId, sites: &Sites) -> String {
+    let frame = |frame: Frame| {
+        let (file, function) = (sites.name(frame.file), sites.name(frame.function));
+        match file {
+            "" | "??" => function.replace('\n', " "),
+            file => format!("{file}:{} {function}", frame.line).replace('\n', " "),
+        }
+    };
+    sites.frames(site).map(frame).collect::<Vec<_>>().join("\n")
 }
 
 /// The rows of a device, in order.

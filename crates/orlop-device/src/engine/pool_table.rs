@@ -1,5 +1,5 @@
-//! Private pools that lend their free memory before a request fails, in the order in which PyTorch searches
-//! them: that of its hash table (`use_on_oom_pools`, a `ska::flat_hash_set`).
+//! A set of private pools in the order of PyTorch's hash table (`ska::flat_hash_map`), in which it searches
+//! the pools that lend their memory and releases those without users.
 //!
 //! The table is open-addressed, with Robin Hood hashing: an id goes to the first slot from its home on whose
 //! id is nearer to its own home, and moves that one on. It is at most half full, and a removal moves the ids
@@ -7,10 +7,7 @@
 //!
 //! Source: `c10/util/flat_hash_map.h` of PyTorch.
 
-use super::chunks::Index;
 use super::private_pools::PoolId;
-use super::{Engine, PoolRequest};
-use crate::backing::DeviceBacking;
 
 /// The multiplier of Fibonacci hashing: 2^64 over the golden ratio.
 const MULTIPLIER: u64 = 11_400_714_819_323_198_485;
@@ -18,40 +15,44 @@ const MULTIPLIER: u64 = 11_400_714_819_323_198_485;
 /// The smallest table, and the least number of slots in which an id can be.
 const MIN_SLOTS: usize = 4;
 
-/// The ids of the pools that lend their memory.
+/// A set of ids of private pools.
 #[derive(Debug, Default)]
-pub(crate) struct LendingPools {
+pub(crate) struct PoolTable {
     /// A power of two of homes, and further slots behind them for the ids of the last ones.
-    slots: Vec<Option<Lender>>,
+    slots: Vec<Option<Entry>>,
     homes: usize,
     len: usize,
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Lender {
+struct Entry {
     id: PoolId,
     /// The number of slots between this one and its home.
     distance: usize,
 }
 
-impl LendingPools {
+impl PoolTable {
     /// Returns the ids in PyTorch's order.
     pub(crate) fn iter(&self) -> impl Iterator<Item = PoolId> + '_ {
-        self.slots.iter().flatten().map(|lender| lender.id)
+        self.slots.iter().flatten().map(|entry| entry.id)
+    }
+
+    pub(crate) fn contains(&self, id: PoolId) -> bool {
+        self.iter().any(|other| other == id)
     }
 
     pub(crate) fn insert(&mut self, id: PoolId) {
-        if !self.iter().any(|other| other == id) {
+        if !self.contains(id) {
             self.place(id);
         }
     }
 
     pub(crate) fn remove(&mut self, id: PoolId) {
-        let found = self.slots.iter().position(|slot| slot.is_some_and(|lender| lender.id == id));
+        let found = self.slots.iter().position(|slot| slot.is_some_and(|entry| entry.id == id));
         let Some(mut vacant) = found else { return };
         self.len -= 1;
-        while let Some(Some(Lender { id, distance: distance @ 1.. })) = self.slots.get(vacant + 1).copied() {
-            self.slots[vacant] = Some(Lender { id, distance: distance - 1 });
+        while let Some(Some(Entry { id, distance: distance @ 1.. })) = self.slots.get(vacant + 1).copied() {
+            self.slots[vacant] = Some(Entry { id, distance: distance - 1 });
             vacant += 1;
         }
         self.slots[vacant] = None;
@@ -59,7 +60,7 @@ impl LendingPools {
 
     /// Adds an id that is not in the table.
     fn place(&mut self, id: PoolId) {
-        let (mut slot, mut new) = (self.home(id), Lender { id, distance: 0 });
+        let (mut slot, mut new) = (self.home(id), Entry { id, distance: 0 });
         // Ids that are as far from their homes, or farther, stay.
         while let Some(other) = self.at(slot)
             && other.distance >= new.distance
@@ -74,7 +75,7 @@ impl LendingPools {
         while let Some(other) = self.at(slot) {
             if slot == first || other.distance < new.distance {
                 self.slots[slot] = Some(new);
-                new = Lender { distance: other.distance + 1, ..other };
+                new = Entry { distance: other.distance + 1, ..other };
             } else {
                 new.distance += 1;
                 if new.distance == self.max_distance() {
@@ -92,7 +93,7 @@ impl LendingPools {
         self.len += 1;
     }
 
-    fn at(&self, slot: usize) -> Option<Lender> {
+    fn at(&self, slot: usize) -> Option<Entry> {
         self.slots.get(slot).copied().flatten()
     }
 
@@ -114,25 +115,9 @@ impl LendingPools {
         let slots = vec![None; self.homes + self.max_distance()];
         let before = std::mem::replace(&mut self.slots, slots);
         self.len = 0;
-        for lender in before.into_iter().flatten() {
-            self.place(lender.id);
+        for entry in before.into_iter().flatten() {
+            self.place(entry.id);
         }
-    }
-}
-
-impl<B: DeviceBacking> Engine<B> {
-    /// Searches the private pools that lend their free memory.
-    pub(crate) fn search_lending_pools(&mut self, request: &PoolRequest) -> Option<Index> {
-        if !self.policy.lends_pools() || self.pools[request.pool as usize].private.is_some() {
-            return None;
-        }
-        let small = request.size <= self.policy.small_limit;
-        let lenders: Vec<[u16; 2]> =
-            self.private.lending.iter().filter_map(|id| self.private.pools_of(id)).collect();
-        lenders.into_iter().find_map(|[small_pool, large_pool]| {
-            let pool = if small { small_pool } else { large_pool };
-            self.search(&PoolRequest { pool, ..*request })
-        })
     }
 }
 
@@ -140,14 +125,14 @@ impl<B: DeviceBacking> Engine<B> {
 mod tests {
     use super::*;
 
-    fn order(pools: &LendingPools) -> Vec<u64> {
+    fn order(pools: &PoolTable) -> Vec<u64> {
         pools.iter().map(|(_, second)| second).collect()
     }
 
     /// From PyTorch's own table.
     #[test]
     fn the_order_is_that_of_pytorchs_table() {
-        let mut pools = LendingPools::default();
+        let mut pools = PoolTable::default();
         RECORDED_ORDERS.iter().for_each(|&(change, expected)| {
             if change > 0 {
                 pools.insert((0, change.unsigned_abs()));

@@ -1,8 +1,8 @@
-//! The sizes of what a mask selects, and the lines of the program at which values are decided.
+//! The sizes that follow from values of a device, and the lines of the program at which values are decided.
 
 use super::process::Process;
 use super::{is_dry, run_dry, settings};
-use orlop_dryrun::settings::{Fraction, OUTPUT};
+use orlop_dryrun::settings::OUTPUT;
 use std::fs;
 use std::path::Path;
 
@@ -31,8 +31,8 @@ fn counted(process: &Process, mask: usize, elements: u64, after: &[usize]) -> u6
 fn a_mask_has_the_elements_that_were_copied_or_are_assumed() {
     if !is_dry() {
         let mut assumed = settings();
-        assumed.true_elements = Fraction::parse("0.25").expect("a part");
-        let folder = run_dry("masks::a_mask_has_the_elements_that_were_copied_or_are_assumed", &assumed);
+        assumed.assumptions = assumed.assumptions.with("mask=0.25").expect("an assumption");
+        let folder = run_dry("sizes::a_mask_has_the_elements_that_were_copied_or_are_assumed", &assumed);
         let report = fs::read_to_string(folder.path().join("answers.json")).expect("the report");
         for answer in [
             "\"masks_counted\": 1",
@@ -70,5 +70,51 @@ fn a_mask_has_the_elements_that_were_copied_or_are_assumed() {
     process.call1("orlop_dry_run_name_callers", 0);
     process.register(OTHER, c"DeviceScanKernel");
     assert_eq!(counted(&process, mask, 4, &[OTHER]), 0);
+    process.report(&Path::new(&std::env::var_os(OUTPUT).expect("the folder")).join("answers.json"));
+}
+
+#[test]
+fn distinct_values_and_maxima_are_assumed() {
+    if !is_dry() {
+        let mut assumed = settings();
+        let all = assumed.assumptions.with("unique=20").and_then(|all| all.with("max=9"));
+        assumed.assumptions = all.expect("two assumptions");
+        let folder = run_dry("sizes::distinct_values_and_maxima_are_assumed", &assumed);
+        let report = fs::read_to_string(folder.path().join("answers.json")).expect("the report");
+        for answer in [
+            "\"distinct_values_assumed\": {\"a thread without a program\": 2}",
+            "\"maxima_assumed\": {\"a thread without a program\": 2}",
+            "\"values_read_as_zero\": {\"a thread without a program\": 2}",
+        ] {
+            assert!(report.contains(answer), "{report}");
+        }
+        return;
+    }
+    let process = Process::new();
+    let result = process.allocate(512).expect("it fits");
+    let read = |bytes: usize| {
+        let mut read = [0; 8];
+        process.read(&mut read[..bytes], result);
+        u64::from_le_bytes(read)
+    };
+    process.register(REDUCTION, c"23DeviceSelectSweepKernel...equal_toIvEEi");
+    let distinct = |elements: u32| {
+        let mut arguments = [0; 8];
+        arguments[7] = (&raw const elements).expose_provenance();
+        process.launch_with(REDUCTION, &arguments);
+        read(8)
+    };
+    assert_eq!([1000, 5].map(distinct), [20, 5]);
+    process.register(OTHER, c"13reduce_kernel...13MaxNanFunctorIlEE");
+    process.launch(OTHER);
+    assert_eq!([8, 4, 1].map(read), [9, 9, 0]);
+    // A maximum of numbers that are no sizes.
+    process.register(OTHER, c"13reduce_kernel...13MaxNanFunctorIfEE");
+    process.launch(OTHER);
+    assert_eq!(read(4), 0);
+    // What isfinite() ends with.
+    process.register(OTHER, c"15binary_internal10MulFunctorIbEE");
+    process.launch(OTHER);
+    assert_eq!(read(1), 1);
     process.report(&Path::new(&std::env::var_os(OUTPUT).expect("the folder")).join("answers.json"));
 }

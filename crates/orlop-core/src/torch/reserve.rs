@@ -1,0 +1,72 @@
+//! [`AddressReserve`]: how many addresses PyTorch sets aside for an expandable segment.
+
+use core::fmt;
+
+const GIB: f64 = (1_u64 << 30) as f64;
+
+/// The addresses that are set aside for one expandable segment (`expandable_segments_reserve`). There are never
+/// more than nine eighths of the device's memory, which is also what PyTorch takes without this setting.
+#[derive(Debug, Clone, Copy, PartialEq)]
+#[non_exhaustive]
+pub enum AddressReserve {
+    /// This share of the device's memory.
+    Share(f64),
+    /// This many GiB.
+    Gibibytes(f64),
+}
+
+impl AddressReserve {
+    /// Reads a value such as `0.5` or `40G`. `None` for those that PyTorch ignores, with a warning.
+    pub(super) fn parse(value: &str) -> Option<Self> {
+        let (number, is_absolute) = match value.strip_suffix(['G', 'g']) {
+            Some(number) => (number, true),
+            None => (value, false),
+        };
+        let number = number.parse::<f64>().ok().filter(|number| number.is_finite() && *number > 0.0)?;
+        Some(if is_absolute { Self::Gibibytes(number) } else { Self::Share(number) })
+    }
+
+    /// Returns the bytes on a device with this memory, in bytes.
+    #[must_use]
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        clippy::cast_precision_loss,
+        reason = "a share of a size is a size, rounded as PyTorch rounds it; a conversion saturates"
+    )]
+    pub fn bytes(self, memory: u64) -> u64 {
+        match self {
+            Self::Share(share) => (share * memory as f64) as u64,
+            Self::Gibibytes(count) => (count * GIB) as u64,
+        }
+    }
+}
+
+/// Writes the value of the setting.
+impl fmt::Display for AddressReserve {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Share(share) => write!(f, "{share}"),
+            Self::Gibibytes(count) => write!(f, "{count}G"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_are_read_as_pytorch_reads_them() {
+        let bytes = |value: &str| AddressReserve::parse(value).map(|reserve| reserve.bytes(1 << 30));
+        for (value, expected) in
+            [("0.5", 1 << 29), ("+0.5", 1 << 29), ("2", 2 << 30), ("0.25G", 1 << 28), ("1g", 1 << 30)]
+        {
+            assert_eq!(bytes(value), Some(expected), "{value}");
+        }
+        assert_eq!(bytes("1e20G"), Some(u64::MAX));
+        for ignored in ["0", "-1", "abc", "0.3GB", "0.3Gx", "inf", "nan", "0x.8", "G", ""] {
+            assert_eq!(bytes(ignored), None, "{ignored}");
+        }
+    }
+}

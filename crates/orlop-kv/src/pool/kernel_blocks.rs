@@ -1,0 +1,90 @@
+//! Block tables of kernels whose blocks are smaller than pages.
+//!
+//! Every arena of a layer is divided into *kernel blocks* of equal bytes. If these bytes divide the distance
+//! from page to page, the kernel blocks of all pages lie on one grid, and a place on it is an id.
+
+use super::{KvLayer, KvPool, Sequence};
+use crate::geometry::GroupKind;
+use crate::{KvError, Result};
+
+/// The kernel blocks of an arena of a layer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct KernelBlocks {
+    /// Bytes from the start of the pool to the block with id 0.
+    pub base: u64,
+    /// Bytes of a block, and from one id to the next.
+    pub bytes: u64,
+    /// The ids of a table are below.
+    pub ids: u32,
+    part: u32,
+    /// Tokens of a block, over all context shards.
+    span: u32,
+    /// Ids from one page to the next.
+    per_page: u32,
+}
+
+impl KvPool {
+    /// Divides the pages of a layer for kernels with blocks of `tokens` tokens on one shard.
+    ///
+    /// # Errors
+    /// If there is no such layer or arena, the group has no tokens, or blocks of `tokens` tokens do not fill
+    /// the arena or do not divide the distance of two pages.
+    pub fn kernel_blocks(&self, layer: KvLayer, arena: usize, tokens: u32) -> Result<KernelBlocks> {
+        let KvLayer { group, layer } = layer;
+        let view = self.geometry.arena(group, layer, arena);
+        let view = view.ok_or(KvError::NoSuchPart { group, what: "such layer or arena" })?;
+        let spec = &self.geometry.groups()[group];
+        if spec.kind == GroupKind::State {
+            return Err(KvError::NoSuchPart { group, what: "tokens" });
+        }
+        let does_not_fit = KvError::KernelBlockSize { group: spec.name.clone(), tokens };
+        let divides = tokens > 0 && spec.block_tokens.is_multiple_of(tokens);
+        if !divides || !tokens.is_multiple_of(spec.entry_tokens()) {
+            return Err(does_not_fit);
+        }
+        let bytes = view.bytes / u64::from(spec.block_tokens / tokens);
+        if bytes == 0 || !view.stride.is_multiple_of(bytes) {
+            return Err(does_not_fit);
+        }
+        let out_of_range = KvError::OutOfRange { what: "the number of kernel blocks" };
+        let per_page = u32::try_from(view.stride / bytes).ok();
+        let ids = per_page.and_then(|per_page| per_page.checked_mul(self.page_ids(group)));
+        let (Some(per_page), Some(ids)) = (per_page, ids) else { return Err(out_of_range) };
+        let span = tokens.saturating_mul(spec.context_shards);
+        Ok(KernelBlocks { base: view.base, bytes, ids, part: view.part, span, per_page })
+    }
+
+    /// Writes one row of a kernel's block table: the kernel blocks of the sequence, by absolute index, `null`
+    /// for those that were returned, and behind the last one. Returns the number of entries: exactly those
+    /// that hold the scheduled tokens. It allocates nothing.
+    ///
+    /// # Errors
+    /// If the row is too short, or `blocks` are not those of this group. The row is then unchanged.
+    pub fn write_kernel_table(
+        &self,
+        sequence: &Sequence,
+        group: usize,
+        blocks: &KernelBlocks,
+        null: u32,
+        row: &mut [u32],
+    ) -> Result<usize> {
+        let slot = self.slot(sequence)?;
+        self.entries(slot, group, blocks.part)?;
+        let spec = &self.geometry.groups()[group];
+        let of_page = spec.span() / blocks.span;
+        if of_page == 0 || of_page > blocks.per_page {
+            return Err(KvError::NoSuchPart { group, what: "such kernel blocks" });
+        }
+        let entries = self.tokens(slot, group).div_ceil(blocks.span) as usize;
+        if row.len() < entries {
+            return Err(KvError::BufferTooSmall { room: row.len(), needed: entries });
+        }
+        row.fill(null);
+        for (index, entry) in (0..).zip(&mut row[..entries]) {
+            if let Some(page) = self.page(slot, group, blocks.part, (index / of_page) as usize) {
+                *entry = page * blocks.per_page + index % of_page;
+            }
+        }
+        Ok(entries)
+    }
+}

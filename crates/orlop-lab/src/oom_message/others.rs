@@ -1,0 +1,89 @@
+//! Messages without the numbers of an allocator: of vLLM, ONNX Runtime, CUDA's libraries and CUDA itself.
+
+use super::scan::{after, size_after, size_at_start};
+use super::{Framework, OutOfMemoryMessage};
+
+/// What CUDA calls it: the runtime, the driver, and what NCCL and llama.cpp make of it.
+const CUDA: [&str; 5] = [
+    "CUDA error: out of memory",
+    "CUDA_ERROR_OUT_OF_MEMORY",
+    "cudaErrorMemoryAllocation",
+    "'out of memory'",
+    "cudaMalloc failed: out of memory",
+];
+
+/// The statuses of CUDA's libraries, with their names.
+const LIBRARIES: [(&str, &str); 5] = [
+    ("CUBLAS_STATUS_ALLOC_FAILED", "cuBLAS"),
+    ("CUDNN_STATUS_ALLOC_FAILED", "cuDNN"),
+    ("CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED", "cuDNN"),
+    ("CUSOLVER_STATUS_ALLOC_FAILED", "cuSOLVER"),
+    ("CUSPARSE_STATUS_ALLOC_FAILED", "cuSPARSE"),
+];
+
+const ONNX_RUNTIME: &str = "Failed to allocate memory for requested buffer of size ";
+
+/// How vLLM's messages begin, or what they contain.
+const VLLM: [&str; 3] = [
+    "To serve at least one request with the model",
+    "is larger than the maximum number of tokens that can be stored in KV cache (",
+    "No available memory for the cache blocks",
+];
+
+/// A message of vLLM ends within this many bytes.
+const VLLM_LENGTH: usize = 600;
+
+/// Returns the messages with their positions in the log.
+pub(super) fn messages(log: &str) -> Vec<(usize, OutOfMemoryMessage)> {
+    let mut found = Vec::new();
+    for start in CUDA {
+        found.extend(log.match_indices(start).map(|(at, _)| (at, cuda(log, at))));
+    }
+    for (status, name) in LIBRARIES {
+        let mut message = OutOfMemoryMessage::new(Framework::CudaLibrary);
+        message.device = Some(name.to_owned());
+        found.extend(log.match_indices(status).map(|(at, _)| (at, message.clone())));
+    }
+    for (at, _) in log.match_indices(ONNX_RUNTIME) {
+        let mut message = OutOfMemoryMessage::new(Framework::OnnxRuntime);
+        message.requested = log.get(at..).and_then(|text| size_after(text, ONNX_RUNTIME));
+        found.push((at, message));
+    }
+    for start in VLLM {
+        found.extend(log.match_indices(start).filter_map(|(at, _)| Some((at, vllm(log.get(at..)?)?))));
+    }
+    found
+}
+
+/// llama.cpp writes `allocating 8192.00 MiB on device 0: cudaMalloc failed: out of memory`.
+fn cuda(log: &str, at: usize) -> OutOfMemoryMessage {
+    let mut message = OutOfMemoryMessage::new(Framework::Cuda);
+    let line = log.get(..at).unwrap_or_default().lines().next_back().unwrap_or_default();
+    if let Some((before, rest)) = line.rsplit_once(" on device ") {
+        message.requested = before.rsplit_once("allocating ").and_then(|(_, size)| size_at_start(size));
+        let number: String = rest.chars().take_while(char::is_ascii_digit).collect();
+        message.device = (!number.is_empty()).then(|| format!("GPU {number}"));
+    }
+    message
+}
+
+/// Reads `…max seq len (131072), (16.00 GiB KV cache is needed, which is larger than the available KV cache
+/// memory (9.87 GiB). Based on the available memory, the estimated maximum model length is 80848.` and the
+/// forms without sizes.
+fn vllm(text: &str) -> Option<OutOfMemoryMessage> {
+    let end = (VLLM_LENGTH.min(text.len())..=text.len()).find(|&end| text.is_char_boundary(end))?;
+    let text = text.get(..end)?;
+    let mut message = OutOfMemoryMessage::new(Framework::Vllm);
+    message.device = Some("The KV cache".to_owned());
+    if let Some((needed, rest)) = text.split_once(" KV cache is needed") {
+        message.requested = needed.rsplit_once(['(', ',']).and_then(|(_, size)| size_at_start(size));
+        message.free = size_after(rest, "available KV cache memory (");
+    }
+    let tokens = ["estimated maximum model length is ", "can be stored in KV cache ("];
+    message.fitting_tokens = tokens.iter().find_map(|marker| {
+        let rest = after(text, marker)?;
+        let digits = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
+        rest.get(..digits)?.parse().ok()
+    });
+    Some(message)
+}
