@@ -311,17 +311,20 @@ impl<'a> Assembly<'a> {
         if size.sizes[..axis].iter().any(|&size| size != 1) {
             return None;
         }
-        let mut end = 0_u64;
+        let (mut end, mut ends_on_byte) = (0_u64, true);
         let mut placed_parts: Vec<Part> = Vec::new();
         let mut seen = HashSet::new();
         for part in parts {
             let (part, size) = placed((*part)?)?;
+            if !ends_on_byte {
+                return None;
+            }
             if seen.insert(part) {
                 placed_parts.push(Part { part, whole, offset: end });
             }
             end = end.checked_add(size.bytes)?;
+            ends_on_byte = size.ends_on_byte();
         }
-        // Elements of less than a byte may begin within one.
         (end == size.bytes).then_some(placed_parts)
     }
 

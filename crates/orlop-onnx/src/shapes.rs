@@ -44,6 +44,13 @@ impl TensorSize {
         (self.data_type, self.bytes) == (other.data_type, other.bytes)
     }
 
+    /// Returns `true` if no byte of the value is used in part, as the last one of packed elements may be.
+    pub(crate) fn ends_on_byte(&self) -> bool {
+        let elements = self.sizes.iter().try_fold(1_u128, |product, &size| product.checked_mul(size.into()));
+        let bits = elements.zip(element_bits(self.data_type));
+        bits.is_some_and(|(elements, bits)| (elements % 8 * bits).is_multiple_of(8))
+    }
+
     /// Returns `true` if each element of this value has the place of one of the other's: they are as many,
     /// and as large. A value that is broadcast has fewer.
     pub(crate) fn fits_over(&self, other: &Self) -> bool {

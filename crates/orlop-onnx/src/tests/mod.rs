@@ -80,6 +80,45 @@ fn views_and_in_place_operators_need_no_memory() {
     assert_eq!(peak(&read(vec![node("Reshape", &["x"], &["a"])], "a").expect("one node")), 0);
 }
 
+/// Packed elements of one operand may begin within the last byte of the operand before.
+#[test]
+fn packed_elements_are_in_place_from_byte_to_byte() {
+    let parts = |data_type: i32, sizes: [i64; 2], operator: &str| {
+        let whole = "whole";
+        let halves = ["left", "right"];
+        let nodes = match operator {
+            "Concat" => [node("Kernel", &["x"], &halves), node("Concat", &halves, &[whole])],
+            _ => [node("Kernel", &["x"], &[whole]), node("Split", &[whole], &halves)],
+        };
+        let [mut kernel, mut joint] = nodes;
+        joint.attribute.push(AttributeProto { name: "axis".to_owned(), i: Some(0), ..Default::default() });
+        if operator == "Split" {
+            let split =
+                AttributeProto { name: "split".to_owned(), ints: sizes.to_vec(), ..Default::default() };
+            joint.attribute.push(split);
+        }
+        kernel.domain = "com.example".to_owned();
+        let sizes = [("left", sizes[0]), ("right", sizes[1]), (whole, sizes[0] + sizes[1])];
+        let model = read_graph(GraphProto {
+            node: vec![kernel, joint, node("Kernel", &["left", "right", "whole"], &["y"])],
+            input: vec![info("x", FLOAT, vec![size(1)])],
+            output: vec![info("y", FLOAT, vec![size(1)])],
+            value_info: sizes.map(|(name, of)| info(name, data_type, vec![size(of)])).to_vec(),
+            ..GraphProto::default()
+        });
+        let graph = model.expect("a model").graph;
+        let node = graph.given_order()[1];
+        graph.parts(node).count()
+    };
+    for operator in ["Concat", "Split"] {
+        for (data_type, odd, even) in [(22, 511, 512), (25, 509, 512), (27, 510, 512)] {
+            assert_eq!(parts(data_type, [odd, even], operator), 0, "{operator} of {data_type}");
+            assert_eq!(parts(data_type, [even, even], operator), 2, "{operator} of {data_type}");
+            assert_eq!(parts(data_type, [even, odd], operator), 2, "{operator} of {data_type}");
+        }
+    }
+}
+
 #[test]
 fn nodes_may_be_in_any_order() {
     let nodes =

@@ -144,7 +144,7 @@ impl GraphBuilder {
         };
         let size = |value: ValueId| self.graph.values[value.0].size;
         let parts = &self.graph.nodes[node.0].parts;
-        let before = parts.last().filter(|before| before.whole == whole);
+        let before = parts.iter().rev().find(|before| before.whole == whole);
         let free = before.map_or(0, |before| before.offset + size(before.part));
         let end = offset.checked_add(size(part));
         if offset < free || end.is_none_or(|end| end > size(whole)) {

@@ -6,11 +6,12 @@
 
 use super::NodeId;
 use super::order::{Search, Step, key};
+use std::cell::Cell;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
-/// The number of steps from one set to another after which a search is given up, of a graph of up to 64
-/// nodes.
+/// The number of nodes that are measured before a search is given up, of a graph of up to 64 nodes. To look
+/// at as many readers as there are nodes counts as one more.
 const MAX_STEPS: usize = 1 << 20;
 
 /// A set of executed nodes.
@@ -118,8 +119,7 @@ impl<'a> Exhaustive<'a> {
         let mut sets: Vec<NodeSet> = Vec::new();
         let mut known: HashMap<u128, usize> = HashMap::new();
         for before in 0..level.sets.len() {
-            for step in self.choices(level, before) {
-                *steps_left = steps_left.checked_sub(1)?;
+            for step in self.choices(level, before, steps_left)? {
                 if step.peak >= peak {
                     continue;
                 }
@@ -142,6 +142,11 @@ impl<'a> Exhaustive<'a> {
                 return None;
             }
         }
+        let waiting = |set: &NodeSet| {
+            self.search.followers[set.node].iter().map(|&node| self.leaders[node].len()).sum::<usize>()
+        };
+        let looked_at: usize = sets.iter().map(waiting).sum();
+        *steps_left = steps_left.checked_sub(looked_at / self.leaders.len())?;
         Some(self.level(level, sets))
     }
 
@@ -166,24 +171,65 @@ impl<'a> Exhaustive<'a> {
         Level { sets, executed, ready, words }
     }
 
-    /// Returns the nodes to try next: one if it costs nothing, otherwise all.
-    fn choices(&self, level: &Level, set: usize) -> Vec<Step> {
+    /// Returns the nodes to try next: one if it costs nothing, otherwise all. `None` if no steps are left.
+    fn choices(&self, level: &Level, set: usize, steps_left: &mut usize) -> Option<Vec<Step>> {
         let executed = level.executed(set);
         let NodeSet { peak, live, .. } = level.sets[set];
+        let looked_at = Cell::new(0);
         // One more if the group is never freed.
         let readers = |group: usize| {
             let all = self.search.readers[group];
+            looked_at.set(looked_at.get() + self.readers[group].len());
             let done = self.readers[group].iter().filter(|&&node| contains(executed, node)).count();
             all.saturating_sub(u32::try_from(done).unwrap_or(u32::MAX))
         };
         let mut steps = Vec::new();
         for node in level.ready(set) {
             let step = self.search.measure((peak, live), &readers, node);
+            *steps_left = steps_left.checked_sub(1 + looked_at.take() / self.leaders.len())?;
             if step.peak == peak && step.live <= live {
-                return vec![step];
+                return Some(vec![step]);
             }
             steps.push(step);
         }
-        steps
+        Some(steps)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Graph, GraphBuilder, GraphError};
+
+    /// A graph of nodes that all read one value.
+    fn star(nodes: usize) -> Result<Graph, GraphError> {
+        let mut graph = GraphBuilder::new();
+        let center = graph.planned_input("center", 256);
+        for _ in 0..nodes {
+            let node = graph.node("ray", &[center])?;
+            let end = graph.output(node, "end", 256)?;
+            graph.keep(end)?;
+        }
+        Ok(graph.finish())
+    }
+
+    #[test]
+    fn nodes_and_readers_that_are_looked_at_are_steps() {
+        let graph = star(64).unwrap();
+        let search = Search::new(&graph);
+        let exhaustive = Exhaustive::new(&search);
+        let level = exhaustive.first(u64::MAX);
+        // Each node, and the readers of what it reads.
+        for (steps, choices, left) in [(128, Some(64), 0), (127, None, 1), (130, Some(64), 2)] {
+            let mut steps_left = steps;
+            let found = exhaustive.choices(&level, 0, &mut steps_left);
+            assert_eq!((found.map(|found| found.len()), steps_left), (choices, left));
+        }
+    }
+
+    #[test]
+    fn a_search_of_many_readers_is_given_up() {
+        let graph = star(20_000).unwrap();
+        assert!(Exhaustive::new(&Search::new(&graph)).run(u64::MAX, 1 << 14).is_none());
     }
 }

@@ -166,7 +166,7 @@ pub(super) struct Step {
 }
 
 impl<'a> Search<'a> {
-    fn new(graph: &'a Graph) -> Self {
+    pub(super) fn new(graph: &'a Graph) -> Self {
         let base: Vec<usize> = (0..graph.values.len()).map(|value| graph.base(ValueId(value)).0).collect();
         let nodes = graph.nodes.len();
         let (mut reads, mut writes) = (vec![Vec::new(); nodes], vec![Vec::new(); nodes]);

@@ -14,8 +14,9 @@
 //! copied.
 
 use super::lifetimes::Memory;
-use super::{Graph, NodeId, ValueId};
+use super::{Graph, NodeId, ValueId, rounded};
 use crate::buffer::alignment_bytes;
+use orlop_core::Alignment;
 use std::cmp::Reverse;
 use std::collections::HashSet;
 use std::ops::Range;
@@ -50,6 +51,8 @@ pub(super) struct Parts<'a> {
     ends: &'a [u64],
     /// By buffer, whether it is the whole of a split.
     is_split: Vec<bool>,
+    /// By buffer, the largest alignment of it and of its parts.
+    alignments: Vec<Alignment>,
     /// By buffer, the one that it is in.
     wholes: Vec<Option<usize>>,
     /// By buffer, the steps in which its bytes are kept, those for its parts included.
@@ -70,24 +73,15 @@ impl<'a> Parts<'a> {
     ) -> Self {
         let index = |step: u64| usize::try_from(step).unwrap_or(usize::MAX).min(load.len());
         let kept: Vec<_> = memories.iter().map(|memory| index(memory.start)..index(memory.end)).collect();
-        // By step, what is added to the load of the step before.
-        let mut changes = vec![(0_u64, 0_u64); load.len() + 1];
-        for (memory, kept) in memories.iter().zip(&kept) {
-            let bytes = memory.bytes();
-            changes[kept.start].0 = changes[kept.start].0.saturating_add(bytes);
-            changes[kept.end].1 = changes[kept.end].1.saturating_add(bytes);
-        }
-        let mut live = 0_u64;
-        for (load, (begins, ends)) in load.iter_mut().zip(changes) {
-            live = live.saturating_add(begins).saturating_sub(ends);
-            *load = load.saturating_add(live);
-        }
+        let live = live_bytes(load.len(), memories.iter().map(Memory::bytes).zip(&kept));
+        load.iter_mut().zip(live).for_each(|(load, live)| *load = load.saturating_add(live));
         Self {
             graph,
             memories,
             buffers,
             ends,
             is_split: vec![false; memories.len()],
+            alignments: memories.iter().map(|memory| memory.alignment).collect(),
             wholes: vec![None; memories.len()],
             kept,
             load,
@@ -107,14 +101,19 @@ impl<'a> Parts<'a> {
         placed
     }
 
-    /// Returns the parts of a node that can be in place, each buffer once.
+    /// Returns the parts of a node that can be in place: each buffer once, and as a part or as a whole.
     fn possible(&self, node: NodeId) -> Vec<PlacedPart> {
-        let mut possible: Vec<PlacedPart> = Vec::new();
-        let mut seen = HashSet::new();
-        for part in &self.graph.nodes[node.0].parts {
-            possible.extend(self.possible_part(node, part).filter(|placed| seen.insert(placed.part)));
-        }
-        possible
+        let (mut inner, mut outer) = (HashSet::new(), HashSet::new());
+        let mut is_new = |placed: &PlacedPart| {
+            let has_one_role = !outer.contains(&placed.part) && !inner.contains(&placed.whole);
+            let is_new = has_one_role && inner.insert(placed.part);
+            if is_new {
+                outer.insert(placed.whole);
+            }
+            is_new
+        };
+        let parts = self.graph.nodes[node.0].parts.iter();
+        parts.filter_map(|part| self.possible_part(node, part).filter(&mut is_new)).collect()
     }
 
     fn possible_part(&self, node: NodeId, &Part { part, whole, offset }: &Part) -> Option<PlacedPart> {
@@ -123,7 +122,7 @@ impl<'a> Parts<'a> {
         let (inner_memory, outer_memory) = (&self.memories[inner], &self.memories[outer]);
         let size = |value: ValueId| self.graph.values[value.0].size;
         let fills = (inner_memory.size, outer_memory.size) == (size(part), size(whole));
-        let is_aligned = offset.is_multiple_of(alignment_bytes(inner_memory.alignment));
+        let is_aligned = offset.is_multiple_of(alignment_bytes(self.alignments[inner]));
         let is_free = self.wholes[inner].is_none() && !self.is_split[inner];
         if size(part) == 0 || !fills || !is_aligned || !is_free {
             return None;
@@ -145,49 +144,80 @@ impl<'a> Parts<'a> {
     /// Places parts of one buffer: all of them, or of a concatenation those that are written last.
     fn take_some(&mut self, mut parts: Vec<PlacedPart>) -> Vec<PlacedPart> {
         parts.sort_by_key(|part| Reverse(self.kept[part.part].start));
-        while !self.take(&parts) {
-            let waits_longest = parts.pop();
-            if waits_longest.is_none_or(|part| part.is_of_split) {
-                return Vec::new();
+        while let Some(whole) = self.whole_with(&parts) {
+            let before = self.load[whole.kept.clone()].iter().max();
+            let Some(higher) = whole.load.iter().rposition(|load| Some(load) > before) else {
+                self.take(&parts, whole);
+                return parts;
+            };
+            // With fewer parts the load of this step is no lower, as long as the whole is kept in it.
+            let step = whole.kept.start + higher;
+            if whole.is_of_split || self.kept[whole.buffer].start <= step {
+                break;
             }
+            parts.truncate(parts.partition_point(|part| self.kept[part.part].start > step));
         }
-        parts
+        Vec::new()
     }
 
-    /// Places parts of one buffer, unless the load has a higher peak with them in the time concerned.
-    fn take(&mut self, parts: &[PlacedPart]) -> bool {
-        let Some(&PlacedPart { whole, is_of_split, .. }) = parts.first() else { return true };
-        let root = self.root(whole);
+    /// Returns the buffer that has these parts as it would be with them. `None` without parts, or if no steps
+    /// are left to look at it.
+    fn whole_with(&mut self, parts: &[PlacedPart]) -> Option<Whole> {
+        let &PlacedPart { whole: buffer, is_of_split, .. } = parts.first()?;
+        let inner = || parts.iter().map(|part| part.part);
         let hull =
             |one: Range<usize>, other: &Range<usize>| one.start.min(other.start)..one.end.max(other.end);
-        let inner = || parts.iter().map(|part| part.part);
-        let time = inner().fold(self.kept[root].clone(), |time, part| hull(time, &self.kept[part]));
-        let Some(steps_left) = self.steps_left.checked_sub(time.len()) else { return false };
-        self.steps_left = steps_left;
-        let mut load = self.load[time.clone()].to_vec();
-        for buffer in inner().chain([root]) {
-            let kept = &self.kept[buffer];
-            for load in &mut load[kept.start - time.start..kept.end - time.start] {
-                *load = load.saturating_sub(self.memories[buffer].bytes());
-            }
-        }
-        let bytes = self.memories[root].bytes();
-        load.iter_mut().for_each(|load| *load = load.saturating_add(bytes));
-        if load.iter().max() > self.load[time.clone()].iter().max() {
-            return false;
-        }
-        self.load[time.clone()].copy_from_slice(&load);
-        self.kept[root] = time;
-        self.is_split[whole] |= is_of_split;
-        inner().for_each(|part| self.wholes[part] = Some(whole));
-        true
+        let kept = inner().fold(self.kept[buffer].clone(), |kept, part| hull(kept, &self.kept[part]));
+        self.steps_left = self.steps_left.checked_sub(kept.len() + parts.len())?;
+        let alignment = inner().map(|part| self.alignments[part]).fold(self.alignments[buffer], Ord::max);
+        let bytes = rounded(self.memories[buffer].size, alignment);
+        let within = |other: &Range<usize>| other.start - kept.start..other.end - kept.start;
+        let apart: Vec<_> = inner().chain([buffer]).map(|other| within(&self.kept[other])).collect();
+        let sizes = inner().chain([buffer]).map(|other| self.bytes(other));
+        let apart = live_bytes(kept.len(), sizes.zip(&apart));
+        let load = self.load[kept.clone()].iter().zip(apart);
+        let load = load.map(|(load, apart)| load.saturating_sub(apart).saturating_add(bytes)).collect();
+        Some(Whole { buffer, is_of_split, alignment, kept, load })
     }
 
-    fn root(&self, buffer: usize) -> usize {
-        let mut root = buffer;
-        while let Some(whole) = self.wholes[root] {
-            root = whole;
-        }
-        root
+    fn take(&mut self, parts: &[PlacedPart], whole: Whole) {
+        let Whole { buffer, is_of_split, alignment, kept, load } = whole;
+        self.load[kept.clone()].copy_from_slice(&load);
+        self.kept[buffer] = kept;
+        self.alignments[buffer] = alignment;
+        self.is_split[buffer] |= is_of_split;
+        parts.iter().for_each(|part| self.wholes[part.part] = Some(buffer));
     }
+
+    /// Returns the size of a buffer, rounded up to the alignment that it has with its parts.
+    fn bytes(&self, buffer: usize) -> u64 {
+        rounded(self.memories[buffer].size, self.alignments[buffer])
+    }
+}
+
+/// A buffer with the parts that it would have.
+struct Whole {
+    buffer: usize,
+    is_of_split: bool,
+    alignment: Alignment,
+    kept: Range<usize>,
+    /// By step in which it is kept, the bytes that are kept.
+    load: Vec<u64>,
+}
+
+/// Returns, by step, the bytes that are kept: of each buffer those given, in its steps.
+fn live_bytes<'a>(steps: usize, buffers: impl Iterator<Item = (u64, &'a Range<usize>)>) -> Vec<u64> {
+    // By step, what is added to the bytes of the step before.
+    let mut changes = vec![(0_u64, 0_u64); steps + 1];
+    for (bytes, kept) in buffers {
+        changes[kept.start].0 = changes[kept.start].0.saturating_add(bytes);
+        changes[kept.end].1 = changes[kept.end].1.saturating_add(bytes);
+    }
+    let mut live = 0_u64;
+    changes.truncate(steps);
+    let after = |(begins, ends)| {
+        live = live.saturating_add(begins).saturating_sub(ends);
+        live
+    };
+    changes.into_iter().map(after).collect()
 }

@@ -1,5 +1,6 @@
 //! Concatenations and splits in place.
 
+use orlop_core::Alignment;
 use orlop_plan::{Graph, GraphBuilder, GraphError, GraphProblem, MinPeak, NodeId, Planner, ValueId, verify};
 use proptest::prelude::*;
 use std::collections::HashMap;
@@ -17,6 +18,16 @@ struct Program {
 }
 
 impl Program {
+    /// Begins with a planned input.
+    fn of_pages(pages: usize, has_parts: bool) -> Self {
+        let mut program = Self { has_parts, ..Self::default() };
+        let planned = program.graph.planned_input("planned", PAGE * pages as u64);
+        let pages = program.new_pages(pages);
+        program.contents.insert(planned, pages);
+        program.values.push(planned);
+        program
+    }
+
     fn pages(&self, value: ValueId) -> usize {
         self.contents[&value].len()
     }
@@ -75,21 +86,37 @@ impl Program {
         let output = self.add(node, self.contents[&input].clone())?;
         self.graph.view(input, output)
     }
+
+    /// Adds a node whose values are parts of each other in a way that no memory can have.
+    fn conflict(&mut self, input: ValueId, kind: usize) -> Result<(), GraphError> {
+        let contents = self.contents[&input].clone();
+        let operand = if kind == 2 { self.copy(input)? } else { input };
+        let node = self.graph.node("conflict", &[input, operand])?;
+        let whole = self.add(node, contents.clone())?;
+        self.part(operand, whole, 0)?;
+        let part = if kind == 0 { self.add(node, contents)? } else { whole };
+        self.part(part, input, 0)
+    }
+
+    /// Adds a value with the same contents, written over the last one if it fits.
+    fn copy(&mut self, input: ValueId) -> Result<ValueId, GraphError> {
+        let over = self.last();
+        let node = self.graph.node("copy", &[input, over])?;
+        let copy = self.add(node, self.contents[&input].clone())?;
+        self.graph.in_place(over, copy)?;
+        Ok(copy)
+    }
 }
 
 /// What a random node is: a kind, its inputs, and a number.
 type Choice = (u8, Vec<prop::sample::Index>, usize);
 
 fn program(choices: &[Choice], has_parts: bool) -> Result<(Graph, Program), GraphError> {
-    let mut program = Program { has_parts, ..Program::default() };
-    let planned = program.graph.planned_input("planned", 2 * PAGE);
-    let pages = program.new_pages(2);
-    program.contents.insert(planned, pages);
-    program.values.push(planned);
+    let mut program = Program::of_pages(2, has_parts);
     for (kind, inputs, number) in choices {
         let inputs: Vec<ValueId> = inputs.iter().map(|at| *at.get(&program.values)).collect();
         let recent = program.last();
-        match kind % 8 {
+        match kind % 9 {
             0..=2 if inputs.iter().map(|&input| program.pages(input)).sum::<usize>() < 64 => {
                 program.concat(&inputs)?;
             }
@@ -99,10 +126,15 @@ fn program(choices: &[Choice], has_parts: bool) -> Result<(Graph, Program), Grap
                 let pages = program.pages(recent);
                 program.compute(&[recent, inputs[0]], pages, true)?;
             }
+            7 => program.conflict(inputs[0], number % 3)?,
             _ => program.compute(&inputs, 1 + number % 4, false)?,
         }
         if number % 16 == 0 {
             program.graph.keep(recent)?;
+        }
+        if number % 8 < 3 {
+            let alignment = Alignment::new(256 << (number % 8)).expect("a power of two");
+            program.graph.align(program.last(), alignment)?;
         }
     }
     Ok((program.graph.clone().finish(), program))
@@ -222,6 +254,81 @@ fn operands_that_wait_are_copied() {
     // the second operand is the result's.
     waiting(&mut program, 100).expect("a graph");
     assert_eq!(parts(&program.graph.finish()), 2 + 1);
+}
+
+/// One node whose operands wait leaves time for the others, however many operands it has.
+#[test]
+fn many_operands_that_wait_are_copied_at_once() {
+    const OPERANDS: usize = 10_000;
+    let mut program = Program { has_parts: true, ..Program::default() };
+    let input = program.graph.input("input", PAGE);
+    program.contents.insert(input, vec![0]);
+    let others = [(); 3].map(|()| {
+        program.compute(&[input], 1, false).expect("its input");
+        program.last()
+    });
+    let mut operands = vec![input];
+    for _ in 0..OPERANDS {
+        program.compute(&[input], 1, false).expect("its input");
+        operands.push(program.last());
+    }
+    for pages in [4 * OPERANDS, 1] {
+        program.compute(&[program.last()], pages, false).expect("its input");
+    }
+    program.concat(&operands).expect("its inputs");
+    for other in others {
+        program.concat(&[other]).expect("its input");
+    }
+    assert_eq!(parts(&program.graph.finish()), 3);
+}
+
+#[test]
+fn a_buffer_is_a_part_or_a_whole_of_one_node() {
+    for kind in 0..3 {
+        let mut program = Program::of_pages(2, true);
+        let planned = program.last();
+        program.compute(&[planned], 2, false).expect("its input");
+        let input = program.last();
+        program.compute(&[planned], 2, false).expect("its input");
+        program.conflict(input, kind).expect("its inputs");
+        let (whole, last) = (program.values[program.values.len() - 2], program.last());
+        program.compute(&[last], 2, true).expect("its input");
+        program.compute(&[whole, program.last()], 1, false).expect("its inputs");
+        let graph = program.graph.clone().finish();
+        check(&graph, &program, &graph.given_order()).expect("what was written");
+        assert_eq!(parts(&graph), 1);
+    }
+}
+
+#[test]
+fn a_part_is_aligned_for_its_own_parts() {
+    let mut program = Program::of_pages(1, true);
+    let planned = program.last();
+    program.compute(&[planned], 1, false).expect("its input");
+    let first = program.last();
+    program.compute(&[planned], 1, false).expect("its input");
+    let aligned = program.last();
+    program.graph.align(aligned, Alignment::new(512).expect("a power of two")).expect("its value");
+    program.compute(&[planned], 1, false).expect("its input");
+    let inner = program.concat(&[aligned, program.last()]).expect("its inputs");
+    program.concat(&[first, inner]).expect("its inputs");
+    let graph = program.graph.clone().finish();
+    check(&graph, &program, &graph.given_order()).expect("what was written");
+    // The two of the inner one, which is copied, and the first of the outer one.
+    assert_eq!(parts(&graph), 3);
+}
+
+#[test]
+fn parts_of_one_whole_do_not_overlap() {
+    let mut graph = GraphBuilder::new();
+    let inputs = ["a", "b", "c"].map(|name| graph.planned_input(name, 512));
+    let node = graph.node("concat", &inputs).expect("its values");
+    let [one, other] = ["one", "other"].map(|name| graph.output(node, name, 1024).expect("its node"));
+    assert_eq!(graph.part(inputs[0], one, 0), Ok(()));
+    assert_eq!(graph.part(inputs[1], other, 0), Ok(()));
+    let outside = GraphError::PartOutside { part: inputs[2], whole: one, offset: 0 };
+    assert_eq!(graph.part(inputs[2], one, 0), Err(outside));
+    assert_eq!(graph.part(inputs[2], one, 512), Ok(()));
 }
 
 #[test]
