@@ -88,14 +88,15 @@ impl Program {
     }
 
     /// Adds a node whose values are parts of each other in a way that no memory can have.
-    fn conflict(&mut self, input: ValueId, kind: usize) -> Result<(), GraphError> {
+    fn conflict(&mut self, input: ValueId, kind: usize) -> Result<ValueId, GraphError> {
         let contents = self.contents[&input].clone();
         let operand = if kind == 2 { self.copy(input)? } else { input };
         let node = self.graph.node("conflict", &[input, operand])?;
         let whole = self.add(node, contents.clone())?;
         self.part(operand, whole, 0)?;
         let part = if kind == 0 { self.add(node, contents)? } else { whole };
-        self.part(part, input, 0)
+        self.part(part, input, 0)?;
+        Ok(whole)
     }
 
     /// Adds a value with the same contents, written over the last one if it fits.
@@ -126,7 +127,9 @@ fn program(choices: &[Choice], has_parts: bool) -> Result<(Graph, Program), Grap
                 let pages = program.pages(recent);
                 program.compute(&[recent, inputs[0]], pages, true)?;
             }
-            7 => program.conflict(inputs[0], number % 3)?,
+            7 => {
+                program.conflict(inputs[0], number % 3)?;
+            }
             _ => program.compute(&inputs, 1 + number % 4, false)?,
         }
         if number % 16 == 0 {
@@ -290,9 +293,8 @@ fn a_buffer_is_a_part_or_a_whole_of_one_node() {
         program.compute(&[planned], 2, false).expect("its input");
         let input = program.last();
         program.compute(&[planned], 2, false).expect("its input");
-        program.conflict(input, kind).expect("its inputs");
-        let (whole, last) = (program.values[program.values.len() - 2], program.last());
-        program.compute(&[last], 2, true).expect("its input");
+        let whole = program.conflict(input, kind).expect("its inputs");
+        program.compute(&[program.last()], 2, true).expect("its input");
         program.compute(&[whole, program.last()], 1, false).expect("its inputs");
         let graph = program.graph.clone().finish();
         check(&graph, &program, &graph.given_order()).expect("what was written");
