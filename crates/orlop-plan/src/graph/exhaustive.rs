@@ -11,7 +11,7 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
 /// The number of nodes that are measured before a search is given up, of a graph of up to 64 nodes. To look
-/// at as many readers as there are nodes counts as one more.
+/// at 64 nodes for each word of a set counts as one more.
 const MAX_STEPS: usize = 1 << 20;
 
 /// A set of executed nodes.
@@ -146,7 +146,7 @@ impl<'a> Exhaustive<'a> {
             self.search.followers[set.node].iter().map(|&node| self.leaders[node].len()).sum::<usize>()
         };
         let looked_at: usize = sets.iter().map(waiting).sum();
-        *steps_left = steps_left.checked_sub(looked_at / self.leaders.len())?;
+        *steps_left = steps_left.checked_sub(looked_at / (64 * level.words))?;
         Some(self.level(level, sets))
     }
 
@@ -186,7 +186,7 @@ impl<'a> Exhaustive<'a> {
         let mut steps = Vec::new();
         for node in level.ready(set) {
             let step = self.search.measure((peak, live), &readers, node);
-            *steps_left = steps_left.checked_sub(1 + looked_at.take() / self.leaders.len())?;
+            *steps_left = steps_left.checked_sub(1 + looked_at.take() / (64 * level.words))?;
             if step.peak == peak && step.live <= live {
                 return Some(vec![step]);
             }

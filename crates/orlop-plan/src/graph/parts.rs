@@ -8,6 +8,7 @@
 //! * Nothing reads the part of a concatenation after the whole, and nothing is written over the whole while
 //!   the part is read. A part may have parts, whose ends are then no later either.
 //! * Nothing reads the whole of a split after it, and that is not a part.
+//! * No buffer is both a part and a whole of one node.
 //!
 //! The whole keeps its bytes from the first part to the last, so parts can make a plan larger. They are in
 //! place if the load of the time concerned has no higher peak with them; operands that wait for long are
@@ -160,7 +161,7 @@ impl<'a> Parts<'a> {
         Vec::new()
     }
 
-    /// Returns the buffer that has these parts as it would be with them. `None` without parts, or if no steps
+    /// Returns the buffer that these are parts of, as it would be with them. `None` without parts, or if no steps
     /// are left to look at it.
     fn whole_with(&mut self, parts: &[PlacedPart]) -> Option<Whole> {
         let &PlacedPart { whole: buffer, is_of_split, .. } = parts.first()?;

@@ -347,7 +347,7 @@ fn all_sets_of_independent_nodes_are_searched() {
         }
         MinPeak::new().search(&graph.finish()).is_exact
     };
-    assert!(search(15));
+    assert!(search(16));
     assert!(!search(17));
 }
 
