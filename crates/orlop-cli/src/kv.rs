@@ -1,17 +1,19 @@
 //! `orlop kv`.
 
 use crate::arguments::bytes;
+use crate::inputs::DASH;
 use crate::output::{self, Failures};
 use crate::table::{self, count, percent};
 use clap::Args;
 use orlop::lab::kv::{KvModel, KvReport, Occupancy, RequestTrace, Reuse};
 use std::fmt::Write as _;
-use std::path::PathBuf;
+use std::io;
+use std::path::{Path, PathBuf};
 
 #[derive(Debug, Args)]
 pub(crate) struct KvArguments {
     /// The requests: JSON lines as in Mooncake's traces, or a table with a header and the columns arrival_ms,
-    /// input_tokens and output_tokens (or those of Azure's traces), plain or gzip
+    /// input_tokens and output_tokens (or those of Azure's traces), plain or gzip; - for the standard input
     #[arg(value_name = "TRACE")]
     pub(crate) trace: PathBuf,
 
@@ -36,7 +38,11 @@ pub(crate) struct KvArguments {
 /// Runs `orlop kv`.
 pub(crate) fn run(arguments: &KvArguments) -> Result<(), Failures> {
     let file = arguments.trace.display();
-    let trace = RequestTrace::read(&arguments.trace).map_err(|error| format!("{file}: {error}"))?;
+    let trace = match arguments.trace == Path::new(DASH) {
+        true => RequestTrace::read_from(io::stdin()),
+        false => RequestTrace::read(&arguments.trace),
+    };
+    let trace = trace.map_err(|error| format!("{file}: {error}"))?;
     let model = KvModel::find(&arguments.model).map_err(|error| error.to_string())?;
     let report =
         KvReport::of(&trace, &model, arguments.pool).map_err(|error| format!("{}: {error}", model.name))?;

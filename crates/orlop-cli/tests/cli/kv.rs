@@ -2,6 +2,8 @@
 
 use super::{Folder, complaint, orlop, stdout, testdata, unwrapped};
 use serde_json::Value;
+use std::io::Write;
+use std::process::{Command, Stdio};
 
 fn trace(name: &str) -> String {
     testdata().join("kv-traces").join(name).display().to_string()
@@ -85,4 +87,20 @@ fn a_table_of_lengths_and_a_model_from_a_file() {
     assert!(fails(&[&folder.path("bad.csv"), "--model", "llama-3-8b"]).contains("line 2"));
     assert!(fails(&[&folder.path("none.csv"), "--model", "llama-3-8b"]).contains("cannot be read"));
     assert!(fails(&[&file, "--model", "llama-3-8b", "--pool", "1KiB"]).contains("large page"));
+}
+
+/// The standard input is a trace, too, and models have their common names.
+#[test]
+fn a_trace_comes_from_the_standard_input() {
+    let line = "{\"timestamp\": 0, \"input_length\": 600, \"output_length\": 2, \"hash_ids\": [1, 2]}\n";
+    let mut running = Command::new(env!("CARGO_BIN_EXE_orlop"))
+        .args(["kv", "-", "--model", "Jamba", "--pool", "1GiB", "--json"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("it starts");
+    running.stdin.take().expect("a pipe").write_all(line.as_bytes()).expect("it reads");
+    let report: Value =
+        serde_json::from_str(&stdout(&running.wait_with_output().expect("it ends"))).expect("JSON");
+    assert_eq!((&report["model"], &report["requests"]), (&"jamba-v0.1".into(), &1.into()));
 }

@@ -69,10 +69,17 @@ impl RequestTrace {
     /// # Errors
     /// If the file cannot be read, or a line is not a request.
     pub fn read(path: impl AsRef<Path>) -> Result<Self> {
-        let unreadable = |error| LabError::Read { error };
+        Self::read_from(File::open(path).map_err(|error| LabError::Read { error })?)
+    }
+
+    /// As [`read`](Self::read), from a reader.
+    ///
+    /// # Errors
+    /// As for [`read`](Self::read).
+    pub fn read_from(reader: impl Read) -> Result<Self> {
         let mut text = String::new();
-        let file = File::open(path).and_then(orlop_trace::open_input);
-        file.and_then(|mut file| file.read_to_string(&mut text)).map_err(unreadable)?;
+        let read = orlop_trace::open_input(reader).and_then(|mut input| input.read_to_string(&mut text));
+        read.map_err(|error| LabError::Read { error })?;
         Self::parse(&text)
     }
 
