@@ -31,8 +31,8 @@ impl PlanBuilder {
     /// node at position `i` is executed in step `i`; results that are kept can be read in one more step after
     /// the last. Views, and outputs that are written over an input, share the bytes of their source, from its
     /// first on: a graph does not say where a smaller view begins. Parts ([`orlop_plan::GraphBuilder::part`])
-    /// have bytes of their own, because what is written together is not in one tensor. Inputs of the graph in the memory of the
-    /// caller are not described and get no buffer.
+    /// have bytes of their own, because what is written together is not in one tensor. Inputs of the graph
+    /// in the memory of the caller are not described and get no buffer.
     ///
     /// ```
     /// use orlop_core::DType;

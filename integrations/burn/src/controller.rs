@@ -19,10 +19,9 @@ pub struct OrlopController {
 }
 
 impl OrlopController {
-    /// Takes the bytes `range` of a block that host code can access.
-    pub(crate) fn new(block: Block, range: Range<usize>) -> Self {
-        debug_assert!(range.end <= block.len());
-        Self { block, range }
+    /// Takes the bytes `range` of a block that host code can access. `None` if the block does not have them.
+    pub(crate) fn new(block: Block, range: Range<usize>) -> Option<Self> {
+        (range.start <= range.end && range.end <= block.len()).then_some(Self { block, range })
     }
 }
 
@@ -50,5 +49,18 @@ impl AllocationController for OrlopController {
         let first = self.block.as_ptr().as_ptr().wrapping_add(self.range.start);
         // SAFETY: the bytes are in the block, which this owns and has exclusively.
         Ok(unsafe { std::slice::from_raw_parts_mut(first.cast(), self.range.len()) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::OrlopController;
+    use orlop::prelude::*;
+
+    #[test]
+    fn a_range_outside_of_the_block_is_refused() {
+        let block = || Context::new().allocate(Device::CPU, &Request::new(16)).expect("16 bytes");
+        assert!(OrlopController::new(block(), 4..16).is_some());
+        assert!(OrlopController::new(block(), 0..1024).is_none());
     }
 }

@@ -33,16 +33,19 @@ pub enum Error {
     /// Something else uses the storage of the tensor, or its memory cannot be moved out.
     #[error("the memory of the tensor is shared, or is not its own")]
     Shared,
+    /// Another handle of the storage replaced its memory at the same time.
+    #[error("the memory of the tensor was replaced meanwhile")]
+    Changed,
     /// burn has the data elsewhere: in a file or on a device.
     #[error("the data is not in host memory: {0}")]
     Access(AccessError),
 }
 
-/// A tensor that did not become data of burn, unchanged.
+/// A tensor that did not become data of burn.
 #[derive(Debug, thiserror::Error)]
 #[error("{source}")]
 pub struct NotBytes {
-    /// The tensor.
+    /// The tensor, unchanged; undefined after [`Error::Changed`].
     pub tensor: Tensor,
     /// Why.
     pub source: Error,

@@ -41,11 +41,9 @@ const SHARED: &str = "a tensor of burn shares this memory";
 /// outside of host memory, or borrowed for writing.
 pub fn share(tensor: &Tensor) -> Result<TensorData> {
     let dtype = burn_dtype(tensor.dtype())?;
-    let storage = tensor.storage()?;
-    storage.mark_immutable(SHARED);
     let bytes = if tensor.numel() == 0 {
         // Checks what is checked for elements: host memory, and no writer.
-        drop(storage.read()?);
+        drop(tensor.storage()?.read()?);
         bytes::Bytes::new()
     } else {
         bytes::Bytes::from_owner(SharedElements::new(tensor)?)
@@ -72,6 +70,8 @@ impl SharedElements {
         let flat = tensor.view([tensor.numel()])?.view_dtype(DType::U8)?;
         let elements = flat.as_slice::<u8>()?;
         let (first, length) = (NonNull::from(&*elements).cast(), elements.len());
+        // While it is read: nothing is being written, and nothing will be.
+        flat.storage()?.mark_immutable(SHARED);
         drop(elements);
         Ok(Self { first, length, _tensor: flat })
     }
@@ -93,6 +93,7 @@ impl AsRef<[u8]> for SharedElements {
 /// The tensor, with [`Error::Shared`] if anything else uses its storage, or if the storage does not own
 /// memory that can be moved out ([`Storage::into_block`](orlop::tensor::Storage::into_block)): planned
 /// memory, mapped files, which [`share`] gives. With [`Error::DType`] or [`Error::Tensor`] as of [`share`].
+/// An undefined tensor with [`Error::Changed`] if another handle replaces the memory during the call.
 pub fn into_bytes(tensor: Tensor) -> std::result::Result<TensorData, NotBytes> {
     let (dtype, range) =
         match burn_dtype(tensor.dtype()).and_then(|dtype| Ok((dtype, element_bytes(&tensor)?))) {
@@ -105,18 +106,19 @@ pub fn into_bytes(tensor: Tensor) -> std::result::Result<TensorData, NotBytes> {
     };
     let (layout, orlop_dtype, sizes) = (tensor.layout().clone(), tensor.dtype(), tensor.sizes().to_vec());
     drop(tensor);
-    match storage.into_block() {
-        Ok(block) => {
-            let length = range.len();
-            let controller = OrlopController::new(block, range);
+    let length = range.len();
+    // Another handle may have changed the storage since the elements were looked up, before it was dropped.
+    match storage.into_block().map(|block| OrlopController::new(block, range)) {
+        Ok(Some(controller)) => {
             // SAFETY: the memory of tensors is initialised, and the controller has `length` bytes of it.
             let bytes = unsafe { Bytes::from_controller(Box::new(controller), length) };
             Ok(TensorData::from_bytes(bytes, sizes, dtype))
         }
-        Err(storage) => {
-            let tensor = Tensor::from_storage(storage, layout, orlop_dtype).unwrap_or_default();
-            Err(NotBytes { tensor, source: Error::Shared })
-        }
+        Ok(None) => Err(NotBytes { tensor: Tensor::default(), source: Error::Changed }),
+        Err(storage) => match Tensor::from_storage(storage, layout, orlop_dtype) {
+            Ok(tensor) => Err(NotBytes { tensor, source: Error::Shared }),
+            Err(_) => Err(NotBytes { tensor: Tensor::default(), source: Error::Changed }),
+        },
     }
 }
 

@@ -72,6 +72,8 @@ fn what_is_shared_is_not_moved() {
 fn unfit_memory_is_refused() {
     let strided = Tensor::from_slice(&[1.0f32, 2.0, 3.0, 4.0]).unwrap().view([2, 2]).unwrap().t().unwrap();
     assert!(matches!(share(&strided), Err(Error::Tensor(_))));
+    // A refusal leaves the storage as it was.
+    strided.fill_(0.0).unwrap();
     assert!(matches!(into_bytes(strided).unwrap_err().source, Error::Tensor(_)));
     let complex = Tensor::zeros([2], TensorOptions::new().dtype(DType::C64)).unwrap();
     assert!(matches!(share(&complex), Err(Error::DType(DType::C64))));
@@ -98,4 +100,24 @@ fn parts_and_empty_tensors() {
     let data = into_bytes(part).unwrap();
     assert_eq!((data.as_slice::<f32>().unwrap(), data.as_bytes().len()), (&[2.0f32, 3.0][..], 8));
     assert!(matches!(data.into_bytes().property(), AllocationProperty::Other));
+}
+
+/// Another thread replaces the memory while it is moved.
+#[test]
+fn memory_that_is_replaced_meanwhile_is_not_moved() {
+    for _ in 0..200 {
+        let tensor = Tensor::zeros([4096], TensorOptions::new().dtype(DType::U8)).unwrap();
+        let storage = tensor.storage().unwrap().clone();
+        let other = std::thread::spawn(move || {
+            let small = Tensor::zeros([16], TensorOptions::new().dtype(DType::U8)).unwrap();
+            drop(storage.swap_data(small.storage().unwrap()));
+        });
+        match into_bytes(tensor) {
+            Ok(data) => assert_eq!(data.as_bytes().iter().filter(|&&byte| byte == 0).count(), 4096),
+            Err(refused) => {
+                assert!(matches!(refused.source, Error::Shared | Error::Changed | Error::Tensor(_)))
+            }
+        }
+        other.join().unwrap();
+    }
 }

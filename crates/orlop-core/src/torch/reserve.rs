@@ -4,8 +4,9 @@ use core::fmt;
 
 const GIB: f64 = (1_u64 << 30) as f64;
 
-/// The addresses that are set aside for one expandable segment (`expandable_segments_reserve`). There are never
-/// more than nine eighths of the device's memory, which is also what PyTorch takes without this setting.
+/// The addresses that are set aside for one expandable segment (`expandable_segments_reserve`). There are
+/// never more than nine eighths of the device's memory, which is also what PyTorch takes without this
+/// setting.
 #[derive(Debug, Clone, Copy, PartialEq)]
 #[non_exhaustive]
 pub enum AddressReserve {

@@ -20,7 +20,8 @@ pub(crate) fn order(stream: StreamId, earlier: StreamId) -> Result<(), CudaError
 }
 
 /// Orders two streams if the waiting one does not capture, and neither is a default stream, which cannot be
-/// a part of a capture. Then it does not matter whether the earlier one captures, and the driver is not asked.
+/// a part of a capture. Then it does not matter whether the earlier one captures, and the driver is not
+/// asked.
 fn order_outside_of_captures(stream: StreamId, earlier: StreamId) -> Option<Result<(), CudaError>> {
     let (
         StreamTarget::Stream { device, handle, _entry },
@@ -38,10 +39,10 @@ fn order_outside_of_captures(stream: StreamId, earlier: StreamId) -> Option<Resu
         Err(error) => return Some(Err(error)),
     };
     let waited = match of.events.handle(event) {
-        // SAFETY: the target keeps the stream, and the pool the event.
-        Some(event) => {
-            device.on_stream(handle, |driver| unsafe { call!(driver, cuStreamWaitEvent(handle, event, 0)) })
-        }
+        Some(event) => device.on_stream(handle, |driver| {
+            // SAFETY: the target keeps the stream, and the pool the event.
+            unsafe { call!(driver, cuStreamWaitEvent(handle, event, 0)) }
+        }),
         None => Ok(()),
     };
     of.events.forget(event);

@@ -48,8 +48,8 @@ fn a_hand_over_between_streams_takes_one_event_and_no_wait() {
     assert!(of("cuEventRecord") <= 100 && of("cuEventQuery") <= 100, "{calls:?}");
 }
 
-/// Two streams use each other's blocks. Beside four calls for events there are four others: a query relaxes the
-/// thread's capture mode and restores it, and a free and a pointer look whether a stream captures.
+/// Two streams use each other's blocks. Beside four calls for events there are four others: a query relaxes
+/// the thread's capture mode and restores it, and a free and a pointer look whether a stream captures.
 #[test]
 fn events_cost_few_other_calls() {
     let machine = Machine::new(&SimulationConfig::new());

@@ -37,11 +37,12 @@ impl<B: DeviceBacking> DeviceAllocator<B> {
     /// Registers a callback that runs before a request fails. It returns `true` if it freed memory; the
     /// request is then tried again.
     ///
-    /// It may free blocks of this allocator or of others: no lock is held. Requests that it makes can call it
-    /// again. It does not run for a request that is made inside an engine (by a visitor of its memory, in
-    /// [`with_engine`](Self::with_engine)), where waiting for another allocator could deadlock. A panic counts as `false` and is traced. The callback exists as long as the
-    /// allocator, which exists as long as its blocks: refer to blocks of this allocator by a
-    /// [`Weak`](std::sync::Weak).
+    /// It may free blocks of this allocator or of others: no lock is held. Requests that it makes can call
+    /// it again. It does not run for a request that is made inside an engine (by a visitor of its memory, in
+    /// [`with_engine`](Self::with_engine)), where waiting for another allocator could deadlock.
+    ///
+    /// A panic counts as `false` and is traced. The callback exists as long as the allocator, which exists as
+    /// long as its blocks: refer to blocks of this allocator by a [`Weak`](std::sync::Weak).
     pub fn on_pressure(&self, callback: impl Fn() -> bool + Send + Sync + 'static) {
         self.callbacks.0.lock().push(Arc::new(callback));
     }

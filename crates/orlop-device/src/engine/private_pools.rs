@@ -51,7 +51,8 @@ pub(crate) struct PrivatePools {
     dropped: Vec<usize>,
 }
 
-/// The streams whose requests go to a private pool. By PyTorch's rules it can be dropped before the route ends.
+/// The streams whose requests go to a private pool. By PyTorch's rules it can be dropped before the route
+/// ends.
 #[derive(Debug)]
 struct Route {
     id: PoolId,

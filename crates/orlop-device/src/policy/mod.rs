@@ -24,8 +24,8 @@ pub struct Policy {
     pub small_limit: usize,
     /// How the engine grows.
     pub growth: Growth,
-    /// The addresses of a new range for pages, at most nine eighths of the device's memory. `None`: as many, or
-    /// what [`Extensions::grow_ranges`] says.
+    /// The addresses of a new range for pages, at most nine eighths of the device's memory. `None`: as many,
+    /// or what [`Extensions::grow_ranges`] says.
     pub address_reserve: Option<AddressReserve>,
     /// The bytes of a region for large requests below 10 MiB, or as many as the request needs; the rest
     /// serves others.

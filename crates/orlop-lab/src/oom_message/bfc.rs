@@ -1,7 +1,8 @@
 //! The dump of TensorFlow's BFC allocator, which JAX writes, too, and TensorFlow's error about a tensor.
 
-use super::scan::{after, size_after, size_at_start};
+use super::scan::{after, before, size_after, size_at_start, start_of};
 use super::{Framework, OutOfMemoryMessage};
+use std::collections::HashSet;
 
 const START: &str = "ran out of memory trying to allocate ";
 
@@ -12,29 +13,30 @@ const NAME: usize = 200;
 const TENSOR: [&str; 2] =
     ["OOM when allocating tensor with shape[", "oom when allocating tensor with shape["];
 
+/// An error about a tensor ends within this many bytes.
+const TENSOR_LENGTH: usize = 600;
+
 /// A request is rounded up to this.
 const ROUNDING: u64 = 256;
 
 /// Returns the messages with their positions in the log. The error about a tensor follows the dump of the
-/// same
-/// request, if there is one, and says less.
+/// same request, if there is one, and says less.
 pub(super) fn messages(log: &str) -> Vec<(usize, OutOfMemoryMessage)> {
+    let rounded = |message: &OutOfMemoryMessage| {
+        Some((message.device.clone(), message.requested?.checked_next_multiple_of(ROUNDING)?))
+    };
     let mut found = dumps(log);
-    for (at, tensor) in tensors(log) {
-        let is_dumped = |(_, dump): &(usize, OutOfMemoryMessage)| {
-            dump.requested.zip(tensor.requested).is_some_and(|(dump, bytes)| dump.abs_diff(bytes) < ROUNDING)
-        };
-        if !found.iter().any(is_dumped) {
-            found.push((at, tensor));
-        }
-    }
+    let dumped: HashSet<_> = found.iter().filter_map(|(_, dump)| rounded(dump)).collect();
+    let is_new =
+        |tensor: &OutOfMemoryMessage| rounded(tensor).is_none_or(|request| !dumped.contains(&request));
+    found.extend(tensors(log).into_iter().filter(|(_, tensor)| is_new(tensor)));
     found
 }
 
 /// Reads `OOM when allocating tensor with shape[64,112,112,64] and type float on … by allocator GPU_0_bfc`.
 fn tensors(log: &str) -> Vec<(usize, OutOfMemoryMessage)> {
     let read = |at: usize, start: &str| {
-        let text = log.get(at + start.len()..)?.lines().next()?;
+        let text = start_of(log.get(at + start.len()..)?, TENSOR_LENGTH).lines().next()?;
         let (shape, rest) = text.split_once(']')?;
         let name = after(rest, " and type ")?.split([' ', ',']).next()?;
         let sizes = shape.split(',').filter(|size| !size.trim().is_empty());
@@ -66,16 +68,13 @@ fn dumps(log: &str) -> Vec<(usize, OutOfMemoryMessage)> {
     let starts: Vec<usize> = log.match_indices(START).map(|(at, _)| at).collect();
     let ends = starts.iter().skip(1).copied().chain([log.len()]);
     let texts = starts.iter().zip(ends).filter_map(|(&at, end)| Some((at, log.get(at..end)?)));
-    texts.map(|(at, text)| (at, read(log.get(..at).unwrap_or_default(), text))).collect()
+    texts.map(|(at, text)| (at, read(log, at, text))).collect()
 }
 
-fn read(before: &str, text: &str) -> OutOfMemoryMessage {
+/// Reads the dump `text`, which begins at `at`.
+fn read(log: &str, at: usize, text: &str) -> OutOfMemoryMessage {
     let mut message = OutOfMemoryMessage::new(Framework::Bfc);
-    let near = before.len().saturating_sub(NAME);
-    let near = (near..=before.len()).find(|&at| before.is_char_boundary(at)).unwrap_or(0);
-    message.device = before
-        .get(near..)
-        .unwrap_or_default()
+    message.device = before(log, at, NAME)
         .rsplit_once("Allocator (")
         .and_then(|(_, name)| name.split_once(')'))
         .map(|(name, _)| name.to_owned());

@@ -186,24 +186,27 @@ impl OutOfMemoryMessage {
         }
         const NEARLY_FULL: &str =
             "The memory of the device is nearly full: use smaller batches or free something.";
-        let Some(unused) = self.unused.zip(self.free).map(|(unused, free)| unused.saturating_add(free))
-        else {
+        let Some((unused, free)) = self.unused.zip(self.free) else {
             return match self.free {
                 Some(free) if free < requested => NEARLY_FULL.to_owned(),
                 _ => "The message does not say what was free: the framework's own log has more.".to_owned(),
             };
         };
-        match self.refused_with() {
-            Some(spare) if spare >= CLEARLY_FREE => {
-                return format!(
-                    "No setting of PyTorch helps: the driver refused with {} free. Look for another process \
-                     at that moment, a limit of the container, or on Windows a small page file.",
-                    ByteSize(self.free.unwrap_or(0))
-                );
+        let both = unused.saturating_add(free);
+        // What is reserved would not have served it, in one piece or in several.
+        if unused < requested {
+            match self.refused_with() {
+                Some(spare) if spare >= CLEARLY_FREE => {
+                    return format!(
+                        "No setting of PyTorch helps: the driver refused with {} free. Look for another \
+                         process at that moment, a limit of the container, or on Windows a small page file.",
+                        ByteSize(free)
+                    );
+                }
+                Some(_) => return NEARLY_FULL.to_owned(),
+                None if both < requested => return NEARLY_FULL.to_owned(),
+                None => {}
             }
-            Some(_) => return NEARLY_FULL.to_owned(),
-            None if unused < requested => return NEARLY_FULL.to_owned(),
-            None => {}
         }
         let setting = match self.framework {
             Framework::Torch => "set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True",
@@ -214,9 +217,9 @@ impl OutOfMemoryMessage {
             _ => "set TF_GPU_ALLOCATOR=cuda_malloc_async",
         };
         let largest = self.largest_unused.map_or_else(String::new, |largest| {
-            format!(", the largest piece {}", ByteSize(largest.max(self.free.unwrap_or(0))))
+            format!(", the largest piece {}", ByteSize(largest.max(free)))
         });
-        format!("{} were free, but not in one piece{largest}: {setting}.", ByteSize(unused))
+        format!("{} were free, but not in one piece{largest}: {setting}.", ByteSize(both))
     }
 
     fn next(&self) -> String {

@@ -1,6 +1,6 @@
 //! Messages without the numbers of an allocator: of vLLM, ONNX Runtime, CUDA's libraries and CUDA itself.
 
-use super::scan::{after, size_after, size_at_start};
+use super::scan::{after, before, size_after, size_at_start, start_of};
 use super::{Framework, OutOfMemoryMessage};
 
 /// What CUDA calls it: the runtime, the driver, and what NCCL and llama.cpp make of it.
@@ -33,12 +33,20 @@ const VLLM: [&str; 3] = [
 /// A message of vLLM ends within this many bytes.
 const VLLM_LENGTH: usize = 600;
 
+/// What llama.cpp writes before CUDA's words is within this many bytes.
+const BEFORE: usize = 200;
+
+/// One failure names itself up to this many bytes apart, in several words.
+const ONE_FAILURE: usize = 400;
+
 /// Returns the messages with their positions in the log.
 pub(super) fn messages(log: &str) -> Vec<(usize, OutOfMemoryMessage)> {
     let mut found = Vec::new();
-    for start in CUDA {
-        found.extend(log.match_indices(start).map(|(at, _)| (at, cuda(log, at))));
-    }
+    let mut places: Vec<usize> =
+        CUDA.iter().flat_map(|start| log.match_indices(start)).map(|(at, _)| at).collect();
+    places.sort_unstable();
+    places.dedup_by(|next, first| *next - *first < ONE_FAILURE);
+    found.extend(places.into_iter().map(|at| (at, cuda(log, at))));
     for (status, name) in LIBRARIES {
         let mut message = OutOfMemoryMessage::new(Framework::CudaLibrary);
         message.device = Some(name.to_owned());
@@ -50,7 +58,7 @@ pub(super) fn messages(log: &str) -> Vec<(usize, OutOfMemoryMessage)> {
         found.push((at, message));
     }
     for start in VLLM {
-        found.extend(log.match_indices(start).filter_map(|(at, _)| Some((at, vllm(log.get(at..)?)?))));
+        found.extend(log.match_indices(start).filter_map(|(at, _)| Some((at, vllm(log.get(at..)?)))));
     }
     found
 }
@@ -58,7 +66,7 @@ pub(super) fn messages(log: &str) -> Vec<(usize, OutOfMemoryMessage)> {
 /// llama.cpp writes `allocating 8192.00 MiB on device 0: cudaMalloc failed: out of memory`.
 fn cuda(log: &str, at: usize) -> OutOfMemoryMessage {
     let mut message = OutOfMemoryMessage::new(Framework::Cuda);
-    let line = log.get(..at).unwrap_or_default().lines().next_back().unwrap_or_default();
+    let line = before(log, at, BEFORE).lines().next_back().unwrap_or_default();
     if let Some((before, rest)) = line.rsplit_once(" on device ") {
         message.requested = before.rsplit_once("allocating ").and_then(|(_, size)| size_at_start(size));
         let number: String = rest.chars().take_while(char::is_ascii_digit).collect();
@@ -70,9 +78,8 @@ fn cuda(log: &str, at: usize) -> OutOfMemoryMessage {
 /// Reads `…max seq len (131072), (16.00 GiB KV cache is needed, which is larger than the available KV cache
 /// memory (9.87 GiB). Based on the available memory, the estimated maximum model length is 80848.` and the
 /// forms without sizes.
-fn vllm(text: &str) -> Option<OutOfMemoryMessage> {
-    let end = (VLLM_LENGTH.min(text.len())..=text.len()).find(|&end| text.is_char_boundary(end))?;
-    let text = text.get(..end)?;
+fn vllm(text: &str) -> OutOfMemoryMessage {
+    let text = start_of(text, VLLM_LENGTH);
     let mut message = OutOfMemoryMessage::new(Framework::Vllm);
     message.device = Some("The KV cache".to_owned());
     if let Some((needed, rest)) = text.split_once(" KV cache is needed") {
@@ -85,5 +92,5 @@ fn vllm(text: &str) -> Option<OutOfMemoryMessage> {
         let digits = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
         rest.get(..digits)?.parse().ok()
     });
-    Some(message)
+    message
 }

@@ -7,6 +7,18 @@ pub(super) fn after<'a>(text: &'a str, marker: &str) -> Option<&'a str> {
     text.split_once(marker).map(|(_, rest)| rest)
 }
 
+/// The first `bytes` bytes of a text, or a few more that end a character.
+pub(super) fn start_of(text: &str, bytes: usize) -> &str {
+    let end = (bytes.min(text.len())..=text.len()).find(|&end| text.is_char_boundary(end));
+    end.and_then(|end| text.get(..end)).unwrap_or(text)
+}
+
+/// The last `bytes` bytes of a text before a position, or a few less that begin with a character.
+pub(super) fn before(text: &str, at: usize, bytes: usize) -> &str {
+    let start = (at.saturating_sub(bytes)..=at).find(|&start| text.is_char_boundary(start));
+    start.and_then(|start| text.get(start..at)).unwrap_or_default()
+}
+
 /// The size directly after `marker`: `35.60 GiB`, `35.60GiB` or `1234 bytes`.
 pub(super) fn size_after(text: &str, marker: &str) -> Option<u64> {
     size_at_start(after(text, marker)?)

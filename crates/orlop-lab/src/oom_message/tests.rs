@@ -188,6 +188,21 @@ fn a_driver_that_refuses_with_room_is_not_fragmentation() {
     assert!(limited.contains("not in one piece"), "{limited}");
 }
 
+/// Much is reserved and unused: it would have served the request, had it been in one piece.
+#[test]
+fn what_is_reserved_and_unused_comes_first() {
+    for free in ["2.05", "2.50"] {
+        let message = one(&format!(
+            "CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 79.15 GiB of \
+            which \
+             {free} GiB is free. Of the allocated memory 60.00 GiB is allocated by PyTorch, and 16.00 GiB is \
+             reserved by PyTorch but unallocated."
+        ));
+        let remedy = message.verdict().remedy;
+        assert!(remedy.contains("not in one piece: set PYTORCH_CUDA_ALLOC_CONF"), "{remedy}");
+    }
+}
+
 #[test]
 fn programs_of_xla() {
     let gpu = one("jaxlib.xla_extension.XlaRuntimeError: RESOURCE_EXHAUSTED: Out of memory while trying to \
@@ -264,6 +279,9 @@ fn engines_and_libraries() {
     assert_eq!((cublas.framework, cublas.device.as_deref()), (Framework::CudaLibrary, Some("cuBLAS")));
     let candle = one("Error: DriverError(CUDA_ERROR_OUT_OF_MEMORY, \"out of memory\")");
     assert_eq!(candle.framework, Framework::Cuda);
+    let twice =
+        one("CUDA error: out of memory\nSearch for `cudaErrorMemoryAllocation' in https://docs.nvidia.com");
+    assert_eq!((twice.framework, twice.times), (Framework::Cuda, 1));
     let llama =
         one("ggml_backend_cuda_buffer_type_alloc_buffer: allocating 8192.00 MiB on device 1: cudaMalloc \
         failed: out of memory");
@@ -286,6 +304,24 @@ fn a_log_has_several_and_equal_ones_are_one() {
     let bare = one("RuntimeError: CUDA error: out of memory");
     assert!(bare.verdict().remedy.starts_with("The message has no numbers"));
     assert!(OutOfMemoryMessage::find_all("all is well").is_empty());
+}
+
+/// Each message is read within a bounded part of the log.
+#[test]
+fn one_long_line_is_read_in_linear_time() {
+    for text in [
+        "CUDA_ERROR_OUT_OF_MEMORY ",
+        "OOM when allocating tensor with shape[",
+        "RESOURCE_EXHAUSTED: ",
+        "No available memory for the cache blocks",
+    ] {
+        assert!(OutOfMemoryMessage::find_all(&text.repeat(20_000)).len() < 2, "{text}");
+    }
+    let line = |size| {
+        format!("OOM when allocating tensor with shape[{size}] and type int8 by allocator GPU_0_bfc\n")
+    };
+    let log: String = (0..20_000).map(|size| line(size * 256)).collect();
+    assert_eq!(OutOfMemoryMessage::find_all(&log).len(), 20_000);
 }
 
 #[test]

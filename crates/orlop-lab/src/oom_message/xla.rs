@@ -1,7 +1,7 @@
 //! Messages of XLA: a request that failed, with the sizes of the compiled program where XLA adds them, and a
 //! program that its compiler refused for a TPU.
 
-use super::scan::{after, short_size_after, size_after};
+use super::scan::{after, short_size_after, size_after, start_of};
 use super::{Framework, OutOfMemoryMessage};
 use serde::Serialize;
 
@@ -48,9 +48,7 @@ pub(super) fn messages(log: &str) -> Vec<(usize, OutOfMemoryMessage)> {
 
 /// Returns the text from a position on, to the next message at most.
 fn text_from(log: &str, at: usize) -> &str {
-    let text = log.get(at..).unwrap_or_default();
-    let end = (STATISTICS.min(text.len())..=text.len()).find(|&end| text.is_char_boundary(end));
-    let text = end.and_then(|end| text.get(..end)).unwrap_or(text);
+    let text = start_of(log.get(at..).unwrap_or_default(), STATISTICS);
     let next = |status: &&str| text.get(1..).and_then(|rest| rest.find(*status));
     let end = STATUS.iter().filter_map(next).min().map_or(text.len(), |end| end + 1);
     text.get(..end).unwrap_or(text)

@@ -1,7 +1,9 @@
 //! Nodes that execute bodies: `If` and `Loop`, and what those in [`scan`](super::scan) share with them.
 
 use super::counters::Counters;
-use super::{Call, Element, Fact, Facts, Fault, Inference, Outcome, Range, Tensor, axis_of, types};
+use super::scan::stacked;
+use super::widen::widened;
+use super::{Call, Element, Fact, Facts, Fault, Inference, Outcome, Range, Tensor, types};
 use crate::OnnxError;
 use crate::decode::{Body, Node, Scope};
 
@@ -260,6 +262,20 @@ impl Inference<'_> {
         from: i64,
         run: &mut LoopRun,
     ) -> Result<bool, OnnxError> {
+        // The bound of a counter can keep sizes from settling that are unknown without it.
+        let settled = self.settle(body, state, from, run, true)?;
+        Ok(settled || self.settle(body, state, from, run, false)?)
+    }
+
+    /// Covers the iterations with or without the bounds of counters.
+    fn settle(
+        &mut self,
+        body: &Captured<'_>,
+        state: &[Fact],
+        from: i64,
+        run: &mut LoopRun,
+        has_counters: bool,
+    ) -> Result<bool, OnnxError> {
         let number = Range { min: from, max: run.trips.max.saturating_sub(1).max(from) };
         let mut settled = None;
         let mut counters: Option<Counters> = None;
@@ -269,12 +285,11 @@ impl Inference<'_> {
             let results = results(body, &facts);
             let next = results.get(1..=state.len()).unwrap_or_default();
             let mut joined = hulls(&state, next);
-            let iterations = run.trips.max.saturating_sub(from);
-            counters.get_or_insert_with(|| Counters::of(body, &facts, &state, iterations)).hold(
-                body,
-                &facts,
-                &mut joined,
-            );
+            if has_counters {
+                let iterations = run.trips.max.saturating_sub(from);
+                let found = || Counters::of(body, &facts, &state, iterations);
+                counters.get_or_insert_with(found).hold(body, &facts, &mut joined);
+            }
             if joined == state {
                 settled = Some(facts);
                 break;
@@ -356,47 +371,4 @@ pub(super) fn hulls(left: &[Fact], right: &[Fact]) -> Vec<Fact> {
 
 fn truth(fact: &Fact) -> Option<bool> {
     fact.tensor()?.elements.as_ref()?.first()?.truth()
-}
-
-/// Takes the bounds that still move from sizes and elements, so that a state settles. Those that do not move
-/// stay: a number that each iteration increases is not below its first value.
-pub(super) fn widened((joined, before): (&Fact, &Fact)) -> Fact {
-    match (joined, before) {
-        (Fact::Tensor(joined), Fact::Tensor(before)) if joined != before => {
-            let shape = match (&joined.shape, &before.shape) {
-                (Some(joined), Some(before)) => {
-                    let size = |(joined, before): (&Range, &Range)| joined.widened(*before, Range::ANY_SIZE);
-                    Some(joined.iter().zip(before).map(size).collect())
-                }
-                _ => None,
-            };
-            let elements = match (&joined.elements, &before.elements) {
-                (Some(joined_elements), Some(before)) => {
-                    let element = |(element, before): (&Element, &Element)| {
-                        Some(element.widened(*before, Element::any(joined.data_type)?))
-                    };
-                    joined_elements.iter().zip(before).map(element).collect()
-                }
-                _ => None,
-            };
-            Fact::Tensor(Tensor { data_type: joined.data_type, shape, elements })
-        }
-        (Fact::Sequence { element, length }, Fact::Sequence { element: inner, length: before }) => {
-            let length = length.widened(*before, Range::ANY_SIZE);
-            Fact::Sequence { element: Box::new(widened((element, inner))), length }
-        }
-        (joined, _) => joined.clone(),
-    }
-}
-
-/// Returns slices that are put together along a new axis.
-pub(super) fn stacked(fact: &Fact, axis: i64, count: Range) -> Fact {
-    let Some(tensor) = fact.tensor() else { return Fact::Unknown };
-    let stack = |shape: &Vec<Range>| {
-        let mut shape = shape.clone();
-        let axis = axis_of(axis, shape.len() + 1).ok()?;
-        shape.insert(axis, count);
-        Some(shape)
-    };
-    Tensor { shape: tensor.shape.as_ref().and_then(stack), elements: None, ..tensor.clone() }.into()
 }

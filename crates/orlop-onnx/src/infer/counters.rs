@@ -1,8 +1,8 @@
 //! [`Counters`]: parts of a loop's state to which each iteration adds the same number.
 //!
-//! Nothing in the body bounds such a number, but the iterations do: after `n` of them it is `n` steps from its
-//! start. Only what a body obviously adds counts, a constant by `Add` or `Sub`, because a range that merely
-//! moves by the step could be that of another function.
+//! Nothing in the body bounds such a number, but the iterations do: after `n` of them it is `n` steps from
+//! its start. Only what a body obviously adds counts, a constant by `Add` or `Sub`, because a range that
+//! merely moves by the step could be that of another function.
 
 use super::control::Captured;
 use super::{Element, Fact, Facts, Range, Tensor, to_integer, types};

@@ -21,6 +21,7 @@ mod element;
 mod fact;
 mod range;
 mod scan;
+mod widen;
 
 pub(crate) use self::arithmetic::{Binary, Unary, result_type};
 pub(crate) use self::call::{Call, Fault, Outcome, axis_of, one};

@@ -1,6 +1,7 @@
 //! `Scan` and `SequenceMap`: a body for each slice of tensors, for each element of sequences.
 
-use super::control::{Captured, ExecutedBody, MAX_ATTEMPTS, hulls, results, stacked, widened};
+use super::control::{Captured, ExecutedBody, MAX_ATTEMPTS, hulls, results};
+use super::widen::widened;
 use super::{Call, Fact, Fault, Inference, Range, Tensor, axis_of};
 use crate::OnnxError;
 
@@ -81,4 +82,16 @@ fn slice(fact: &Fact, axis: i64, batch_axes: usize) -> Result<(Fact, Range), Fau
     let mut slice = shape.to_vec();
     let size = slice.remove(axis);
     Ok((Tensor::new(tensor.data_type, slice).into(), size))
+}
+
+/// Returns slices that are put together along a new axis.
+pub(super) fn stacked(fact: &Fact, axis: i64, count: Range) -> Fact {
+    let Some(tensor) = fact.tensor() else { return Fact::Unknown };
+    let stack = |shape: &Vec<Range>| {
+        let mut shape = shape.clone();
+        let axis = axis_of(axis, shape.len() + 1).ok()?;
+        shape.insert(axis, count);
+        Some(shape)
+    };
+    Tensor { shape: tensor.shape.as_ref().and_then(stack), elements: None, ..tensor.clone() }.into()
 }

@@ -6,9 +6,9 @@ use super::*;
 const INT64: i32 = 7;
 const BOOL: i32 = 9;
 
-/// A loop of 5,000 iterations, or less if the data says so, that gives a row of as many elements as `n` has at
-/// its end. `n` begins with 10,000, `m` with 1; `nodes` compute `next` from them, and `grown` from `m`. Each
-/// iteration makes a row of the current number, too.
+/// A loop of 5,000 iterations, or less if the data says so, that gives a row of as many elements as `n` has
+/// at its end. `n` begins with 10,000, `m` with 1; `nodes` compute `next` from them, and `grown` from `m`.
+/// Each iteration makes a row of the current number, too.
 fn counting(nodes: Vec<NodeProto>) -> Result<OnnxModel, OnnxError> {
     let mut nodes = nodes;
     nodes.push(node("Identity", &["unknown"], &["go_on"]));

@@ -18,7 +18,8 @@
 //! | `part_of` | | the buffer in which it is and the first byte there, like `3@1024`; may be empty |
 //! | `exclude` | | buffers with which it shares no bytes, whenever they are live, like `3 7`; may be empty |
 //!
-//! `part_of` and `exclude` number the buffers from 0 in the order of their lines. A gap ends as a lifetime does: before its second number, or with it in a file with `end`. minimalloc's
+//! `part_of` and `exclude` number the buffers from 0 in the order of their lines. A gap ends as a lifetime
+//! does: before its second number, or with it in a file with `end`. minimalloc's
 //! gaps with a window, in which a part of the buffer is live, are refused, as is a file with other columns: a
 //! plan that ignored them could be wrong. Blank lines are ignored. Fields
 //! with commas or quotes are quoted, and quotes in them doubled. One line is in memory at a time, and a

@@ -31,8 +31,8 @@ impl fmt::Display for Quoted<'_> {
 impl Problem {
     /// Writes the problem as CSV that [`read_csv`](Self::read_csv) and minimalloc read:
     /// `id,lower,upper,size`, `alignment` if any buffer is aligned, `gaps` if any has some, `offset` if any
-    /// is fixed, and `hint`, `accesses`, `spaces`, `part_of` and `exclude` if any has them. Without names, the
-    /// ids are the indices. Control characters in names become spaces.
+    /// is fixed, and `hint`, `accesses`, `spaces`, `part_of` and `exclude` if any has them. Without names,
+    /// the ids are the indices. Control characters in names become spaces.
     ///
     /// # Errors
     ///
