@@ -109,8 +109,9 @@ impl GraphBuilder {
     /// concatenation has its operands, or an output as a part of an input, as a split has its results. The
     /// part is then where the whole has it, and the node does not copy it.
     ///
-    /// It is in place if the offset is aligned, if the node has no buffer both as a part and as a whole, if no
-    /// value is written over one of both while the other is read, and if memory for the whole from the first part to the last one does not make the load higher.
+    /// It is in place if the offset is aligned, if the node has no buffer both as a part and as a whole, if
+    /// no value is written over one of both while the other is read, and if memory for the whole from the
+    /// first part to the last one does not make the load higher.
     /// [`Problem::part_of`](crate::Problem::part_of) of the buffers says so.
     ///
     /// ```

@@ -161,8 +161,8 @@ impl<'a> Parts<'a> {
         Vec::new()
     }
 
-    /// Returns the buffer that these are parts of, as it would be with them. `None` without parts, or if no steps
-    /// are left to look at it.
+    /// Returns the buffer that these are parts of, as it would be with them. `None` without parts, or if no
+    /// steps are left to look at it.
     fn whole_with(&mut self, parts: &[PlacedPart]) -> Option<Whole> {
         let &PlacedPart { whole: buffer, is_of_split, .. } = parts.first()?;
         let inner = || parts.iter().map(|part| part.part);
