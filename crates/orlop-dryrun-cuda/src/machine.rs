@@ -4,7 +4,7 @@ use crate::call;
 use crate::caller::Guess;
 use crate::code::{Failure, Outcome};
 use crate::cudnn::{Descriptors, RecurrentLayers, Workspaces};
-use crate::exports::nccl::Communicator;
+use crate::state::communicator::Communicator;
 use crate::state::contents::Contents;
 use crate::state::counters::Counters;
 use crate::state::host_memory::HostMemory;

@@ -1,8 +1,8 @@
 //! cuSOLVER: workspaces by a model. The functions that compute succeed (`unanswered`).
 //!
-//! cuSOLVER's rules are not public. A workspace is what LAPACK documents for the routine of the same name, with
-//! panels of [`PANEL`] columns; Jacobi's methods have a copy of the matrix and of its vectors. A workspace on
-//! the host has no bytes.
+//! cuSOLVER's rules are not public. A workspace is what LAPACK documents for the routine of the same name,
+//! with panels of [`PANEL`] columns; Jacobi's methods have a copy of the matrix and of its vectors. A
+//! workspace on the host has no bytes.
 
 use crate::abi::Out;
 use crate::call::library_calls;
@@ -50,7 +50,8 @@ fn eigenvectors(size: i64) -> Option<i64> {
     size.checked_mul(size)?.checked_mul(2)?.checked_add(size.checked_mul(6)?)?.checked_add(1)
 }
 
-/// Returns the elements of a decomposition into singular values: `dgesvd`, with panels for the bidiagonal form.
+/// Returns the elements of a decomposition into singular values: `dgesvd`, with panels for the bidiagonal
+/// form.
 fn singular_values(rows: i64, columns: i64) -> Option<i64> {
     panels(rows.checked_add(columns)?)?.checked_add(rows.min(columns).checked_mul(3)?)
 }

@@ -7,7 +7,7 @@ mod cufft;
 mod cusolver;
 mod cusparse;
 mod driver;
-pub(crate) mod nccl;
+mod nccl;
 mod nvml;
 mod nvrtc;
 mod report;

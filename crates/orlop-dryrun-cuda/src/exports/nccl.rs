@@ -9,6 +9,7 @@ use crate::call::library_calls;
 use crate::code::{Failure, Outcome};
 use crate::exports::runtime::copy::copy;
 use crate::machine::Machine;
+use crate::state::communicator::Communicator;
 
 /// The version: 2.28.9, of the release that comes with PyTorch 2.11.
 const VERSION: i32 = 22_809;
@@ -18,11 +19,6 @@ const INVALID_ARGUMENT: Failure = Failure(4);
 
 /// `ncclUnhandledCudaError`: memory of a communicator does not fit.
 const UNHANDLED_CUDA_ERROR: Failure = Failure(1);
-
-/// The memory of a communicator of two ranks, and of more, in bytes: what each took on A100s with NVLink after
-/// an all-reduce (github.com/NVIDIA/nccl/issues/964). One of a single rank is taken to have none.
-const PAIR_BYTES: usize = 544 << 20;
-const GROUP_BYTES: usize = 688 << 20;
 
 /// `NCCL_SPLIT_NOCOLOR`: the rank is in no part.
 const NO_COLOR: i32 = -1;
@@ -34,30 +30,6 @@ const ELEMENT_BYTES: [usize; 12] = [1, 1, 4, 4, 8, 8, 2, 4, 8, 2, 1, 1];
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
 pub(crate) struct UniqueId([u8; 128]);
-
-/// A rank of a communicator.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Communicator {
-    ranks: i32,
-    rank: i32,
-    device: usize,
-    /// Its memory on the device; `None` for a communicator of a single rank.
-    memory: Option<usize>,
-}
-
-impl Communicator {
-    fn new(ranks: i32, rank: i32, device: usize) -> Self {
-        Self { ranks, rank, device, memory: None }
-    }
-
-    fn bytes(&self) -> usize {
-        match self.ranks {
-            ..=1 => 0,
-            2 => PAIR_BYTES,
-            _ => GROUP_BYTES,
-        }
-    }
-}
 
 fn communicator(machine: &Machine, handle: usize) -> Outcome<Communicator> {
     machine.communicators.get(&handle).copied().ok_or(INVALID_ARGUMENT)

@@ -1,5 +1,6 @@
 //! The parts of the machine, which know nothing of each other.
 
+pub(crate) mod communicator;
 pub(crate) mod contents;
 pub(crate) mod counters;
 pub(crate) mod host_memory;
