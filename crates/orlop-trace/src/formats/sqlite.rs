@@ -43,7 +43,7 @@ FROM events LEFT JOIN sites ON id = site_id ORDER BY events.rowid;
 ///
 /// [`TraceError::Write`].
 pub fn write_sqlite(history: &History, writer: &mut impl Write) -> Result<()> {
-    let written = database(history).map_err(io::Error::other).and_then(|mut database| {
+    let written = database(history).map_err(io::Error::other).and_then(|database| {
         let image = database.serialize(MAIN_DB).map_err(io::Error::other)?;
         writer.write_all(&image)
     });
