@@ -46,7 +46,7 @@ mod report;
 
 pub use self::allocator::{Allocator, LookupResult, Semantics, TagUse, Usage};
 pub use self::block::{
-    Block, CopyRange, Deleter, MemoryBlock, PendingCopy, Request, SharedElements, Tag, TypedBlock,
+    Block, CopyRange, CopyStatus, Deleter, MemoryBlock, PendingCopy, Request, SharedElements, Tag, TypedBlock,
 };
 pub use self::device_ops::{DeviceOps, DevicePtr, HostOps};
 pub use self::error::{Error, Result};

@@ -1,6 +1,7 @@
 //! [`KvError`]: the errors of this crate.
 
 use crate::TicketId;
+use orlop_alloc::Block;
 
 /// The result of functions of this crate.
 pub type Result<T, E = KvError> = std::result::Result<T, E>;
@@ -212,6 +213,23 @@ pub enum KvError {
     /// The allocator failed.
     #[error(transparent)]
     Allocation(#[from] orlop_alloc::Error),
+}
+
+/// A layer that was not stored, with the block that it was to be stored to.
+#[derive(Debug, thiserror::Error)]
+#[error("{source}")]
+pub struct NotStored {
+    /// The block, whose content does not matter. `None` if a copy to it could not be waited for: its memory
+    /// leaks.
+    pub host: Option<Block>,
+    /// Why.
+    pub source: KvError,
+}
+
+impl From<NotStored> for KvError {
+    fn from(error: NotStored) -> Self {
+        error.source
+    }
 }
 
 /// What is wrong with a layer group.

@@ -33,7 +33,7 @@ mod sip;
 mod tier;
 
 pub use self::chain::{Adapter, ChainFields, ChainSecret, MediaSpan, Tenant};
-pub use self::error::{GroupProblem, KvError, Result};
+pub use self::error::{GroupProblem, KvError, NotStored, Result};
 pub use self::event::{KvEvent, RemovalReason};
 pub use self::geometry::{ArenaSpec, ArenaView, GroupKind, KvGeometry, LayerGroup};
 pub use self::memory::{PoolMemory, PoolMemoryMut};

@@ -92,8 +92,8 @@ impl AsRef<[u8]> for SharedElements {
 ///
 /// The tensor, with [`Error::Shared`] if anything else uses its storage, or if the storage does not own
 /// memory that can be moved out ([`Storage::into_block`](orlop::tensor::Storage::into_block)): planned
-/// memory, mapped files, which [`share`] gives. With [`Error::DType`] or [`Error::Tensor`] as of [`share`]. An
-/// undefined tensor with [`Error::Changed`] if another handle replaces the memory during the call.
+/// memory, mapped files, which [`share`] gives. With [`Error::DType`] or [`Error::Tensor`] as of [`share`].
+/// An undefined tensor with [`Error::Changed`] if another handle replaces the memory during the call.
 pub fn into_bytes(tensor: Tensor) -> std::result::Result<TensorData, NotBytes> {
     let (dtype, range) =
         match burn_dtype(tensor.dtype()).and_then(|dtype| Ok((dtype, element_bytes(&tensor)?))) {

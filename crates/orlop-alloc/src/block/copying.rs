@@ -122,8 +122,9 @@ impl Block {
             self.check_inside(range.to, range.bytes)?;
         }
         source.check_reachable()?;
-        self.check_reachable()?;
         self.check_worker(ops, source)?;
+        // The caller keeps this block, but what its memory was used for before may still run.
+        self.is_kept_for(ops, stream)?;
         let is_kept = source.is_kept_for(ops, stream)?;
         let submitted = ranges.iter().filter(|range| range.bytes > 0).try_for_each(|range| {
             // SAFETY: inside this block, as checked above.

@@ -39,7 +39,7 @@ pub(crate) use self::copying::leak_unfinished;
 pub use self::deleter::Deleter;
 pub use self::memory_block::MemoryBlock;
 pub use self::owned::Block;
-pub use self::pending_copy::PendingCopy;
+pub use self::pending_copy::{CopyStatus, PendingCopy};
 pub(crate) use self::raw::Owner;
 pub use self::raw::{RawBlock, Record};
 pub use self::record_slab::RecordSlab;

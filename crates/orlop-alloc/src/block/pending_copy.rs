@@ -5,6 +5,7 @@ use crate::{Block, DeviceOps, Result};
 use orlop_core::StreamId;
 use std::mem::ManuallyDrop;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Copies from a device to a block of host memory, which may not be done: nothing can access the block before
 /// [`wait`](Self::wait) returns it. If this is dropped, the host waits, and the block is freed.
@@ -17,12 +18,26 @@ pub struct PendingCopy {
     block: ManuallyDrop<Block>,
     ops: Arc<dyn DeviceOps>,
     stream: StreamId,
+    is_done: Arc<AtomicBool>,
+}
+
+/// Whether a [`PendingCopy`] is done, for others than its owner.
+#[derive(Debug, Clone)]
+pub struct CopyStatus(Arc<AtomicBool>);
+
+impl CopyStatus {
+    /// Returns `true` if the copies were waited for: by [`PendingCopy::wait`], or when it was dropped.
+    #[must_use]
+    pub fn is_done(&self) -> bool {
+        // Acquire: what follows follows the wait.
+        self.0.load(Ordering::Acquire)
+    }
 }
 
 impl PendingCopy {
     /// Takes a block of host memory for copies by `ops` on `stream`.
     pub fn new(block: Block, ops: Arc<dyn DeviceOps>, stream: StreamId) -> Self {
-        Self { block: ManuallyDrop::new(block), ops, stream }
+        Self { block: ManuallyDrop::new(block), ops, stream, is_done: Arc::default() }
     }
 
     /// Returns the stream of the copies.
@@ -31,9 +46,16 @@ impl PendingCopy {
         self.stream
     }
 
+    /// Returns what tells others that the copies are done.
+    #[must_use]
+    pub fn status(&self) -> CopyStatus {
+        CopyStatus(Arc::clone(&self.is_done))
+    }
+
     /// Copies ranges of `source`, a block of the device, in this order. The stream waits for the work that
-    /// the source's own stream and all that used it were given so far. The host waits if the source's
-    /// allocator does not wait for streams.
+    /// the source's own stream and all that used it were given so far, and likewise for that on the
+    /// destination, if it is memory of a device. The host waits if the source's allocator does not wait for
+    /// streams.
     ///
     /// # Errors
     ///
@@ -44,26 +66,35 @@ impl PendingCopy {
         if is_kept { Ok(()) } else { source.synchronize(ops, stream) }
     }
 
-    /// Waits for the stream, and returns the block.
+    /// Waits for all work that the stream was given so far, and returns the block.
     ///
     /// # Errors
     ///
     /// Those of the wait. The device may still use the block: its memory leaks.
     pub fn wait(self) -> Result<Block> {
         let mut this = ManuallyDrop::new(self);
-        let waited = this.block.synchronize(&*this.ops, this.stream);
+        let waited = this.synchronize();
         // SAFETY: `this` is not dropped, and its operations are taken here only.
         drop(unsafe { std::ptr::read(&raw const this.ops) });
+        // SAFETY: as above, for its status.
+        drop(unsafe { std::ptr::read(&raw const this.is_done) });
         // SAFETY: as above, for its block.
         let block = unsafe { ManuallyDrop::take(&mut this.block) };
         waited.map(|()| block)
+    }
+
+    fn synchronize(&self) -> Result<()> {
+        self.block.synchronize(&*self.ops, self.stream)?;
+        // Release: to `CopyStatus::is_done`.
+        self.is_done.store(true, Ordering::Release);
+        Ok(())
     }
 }
 
 impl Drop for PendingCopy {
     fn drop(&mut self) {
         // A block that could not be waited for leaks when it is dropped.
-        let _ = self.block.synchronize(&*self.ops, self.stream);
+        let _ = self.synchronize();
         // SAFETY: this is its last use.
         unsafe { ManuallyDrop::drop(&mut self.block) };
     }
@@ -86,13 +117,16 @@ mod tests {
             let target = host.allocate_copy(&Request::new(0), &[0; 4]).unwrap();
             let mut copy = PendingCopy::new(target, Arc::new(HostOps), StreamId::HOST);
             copy.copy_ranges(&source, &[CopyRange { to: 0, from: 2, bytes: 2 }]).unwrap();
+            let status = copy.status();
             let outside = copy.copy_ranges(&source, &[CopyRange { to: 3, from: 0, bytes: 2 }]);
             assert!(matches!(outside, Err(Error::OutsideBlock { .. })), "{outside:?}");
+            assert!(!status.is_done());
             if is_dropped {
                 drop(copy);
             } else {
                 assert_eq!(copy.wait().unwrap().bytes().unwrap(), [3, 4, 0, 0]);
             }
+            assert!(status.is_done());
         }
         assert_eq!(host.stats().live(), live);
     }
@@ -105,11 +139,13 @@ mod tests {
             let target = host.allocate(&Request::new(64)).unwrap();
             let live = host.stats().live();
             let copy = PendingCopy::new(target, Arc::new(LostOps), StreamId::from_raw(7));
+            let status = copy.status();
             if is_dropped {
                 drop(copy);
             } else {
                 assert!(copy.wait().is_err());
             }
+            assert!(!status.is_done());
             assert_eq!(host.stats().live(), live, "leaked");
         }
     }

@@ -1,7 +1,7 @@
 //! Operations are tied to the device of the memory, and streams to its order.
 
 use orlop_alloc::{
-    Allocator, Block, Error, Request, Result,
+    Allocator, Block, CopyRange, Error, PendingCopy, Request, Result,
     backing::System,
     engine_support::{DeviceOps, HostOps},
 };
@@ -120,4 +120,30 @@ fn a_part_orders_streams_as_its_whole() {
     drop(part);
     assert!(whole.acquire_for(&device, stream(2)).unwrap());
     assert_eq!(device.calls().waits, 2, "the use of a part does not order the rest");
+}
+
+/// Memory of a device is handed out again while the work of its former block is queued on its stream.
+#[test]
+fn a_pending_copy_follows_what_its_memory_was_used_for() {
+    let device = QueuedDevice::new(NEAR, 64 << 20);
+    let allocator = device.allocator();
+    let host = |byte| {
+        let host = Direct::new(System::new()).into_ref();
+        host.allocate_copy(&Request::new(0), &[byte; 100]).unwrap()
+    };
+    let mut source = block(&allocator, stream(2));
+    source.copy_by(&device, &host(7), stream(2)).unwrap();
+    let mut former = block(&allocator, stream(1));
+    former.copy_by(&device, &host(1), stream(1)).unwrap();
+    let address = former.as_ptr();
+    drop(former);
+    let target = block(&allocator, stream(1));
+    assert!(target.as_ptr() == address && device.pending(stream(1)) > 0);
+    let mut copy = PendingCopy::new(target, Arc::new(device.clone()), stream(2));
+    copy.copy_ranges(&source, &[CopyRange { to: 0, from: 0, bytes: 100 }]).unwrap();
+    let target = copy.wait().unwrap();
+    device.advance(stream(1));
+    let mut read = host(0);
+    read.copy_by(&device, &target, stream(2)).unwrap();
+    assert_eq!(read.bytes().unwrap(), [7; 100]);
 }

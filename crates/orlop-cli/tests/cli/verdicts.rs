@@ -7,7 +7,8 @@ use std::process::Command;
 const FAILED: &str = r#"{"segments": [], "allocator_settings": {}, "device_traces": [[
   {"action": "segment_alloc", "addr": 4294967296, "size": 20971520, "stream": 0},
   {"action": "alloc", "addr": 4294967296, "size": 1048600, "stream": 7, "frames": [
-    {"name": "a_function_with_a_rather_long_name_that_wraps", "filename": "/srv/run/a_long_file_name.py", "line": 1}]}
+    {"name": "a_function_with_a_rather_long_name_that_wraps",
+     "filename": "/srv/run/a_long_file_name.py", "line": 1}]}
  ], [
   {"action": "segment_alloc", "addr": 8589934592, "size": 1048576000, "stream": 0},
   {"action": "alloc", "addr": 8589934592, "size": 1044576000, "stream": 0, "frames": [
@@ -19,7 +20,8 @@ const FAILED: &str = r#"{"segments": [], "allocator_settings": {}, "device_trace
 
 const MESSAGE: &str = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 35.61 GiB. GPU 0 has a \
      total capacity of 79.25 GiB of which 26.18 GiB is free. Process 1 has 53.06 GiB memory in use. Of the \
-     allocated memory 11.98 GiB is allocated by PyTorch, and 40.67 GiB is reserved by PyTorch but unallocated.";
+     allocated memory 11.98 GiB is allocated by PyTorch, and 40.67 GiB is \
+     reserved by PyTorch but unallocated.";
 
 /// Every command that judges a run, with several inputs. The lines of a verdict may be wrapped.
 #[test]

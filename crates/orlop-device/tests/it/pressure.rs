@@ -26,7 +26,7 @@ fn a_request_without_retry_runs_no_callback() {
     assert_eq!(calls.load(Ordering::Relaxed), 1);
 }
 
-/// By `throw_on_cudamalloc_oom`, requests beyond the device's memory are not counted; those beyond a limit are.
+/// With `throw_on_cudamalloc_oom`, a request beyond the device is not counted. One beyond a limit is.
 #[test]
 fn a_request_that_a_callback_makes_room_for_is_not_counted_as_failed() {
     for throw_on_oom in [false, true] {

@@ -51,8 +51,8 @@ fn an_unknown_pool_is_an_error() {
     assert!(Error::from(allocator.end_allocate_to_pool(POOL).unwrap_err()).to_string().contains('7'));
 }
 
-/// A pool is dropped before its route ends, and another one is dropped after it, whose place the first one has
-/// when it is created again.
+/// A pool is dropped before its route ends, and then another one, whose place the first one has when it is
+/// created again.
 #[test]
 fn a_route_leads_to_the_pool_of_its_id() {
     const OTHER: PoolId = (8, 0);

@@ -15,8 +15,8 @@ const PANEL: i64 = 64;
 /// `CUSOLVER_STATUS_INVALID_VALUE`.
 const INVALID_VALUE: Failure = Failure(3);
 
-/// Returns the bytes of an element of the functions for any type (`cudaDataType`): of an unknown type those of
-/// the largest, a complex number of two `f64`.
+/// Returns the bytes of an element of the functions for any type (`cudaDataType`). An unknown type has those
+/// of the largest, a complex number of two `f64`.
 fn element_bytes(data_type: i32) -> i64 {
     const R_32F: i32 = 0;
     const R_64F: i32 = 1;

@@ -14,8 +14,12 @@ pub struct KernelBlocks {
     pub base: u64,
     /// Bytes of a block, and from one id to the next.
     pub bytes: u64,
-    /// The ids of a table are below.
+    /// The ids of a table are below: the blocks from `base` on that end inside the pool.
     pub ids: u32,
+    /// The layer, its arena, and the tokens of a block on one shard, from which the rest follows.
+    layer: KvLayer,
+    arena: usize,
+    tokens: u32,
     part: u32,
     /// Tokens of a block, over all context shards.
     span: u32,
@@ -30,51 +34,56 @@ impl KvPool {
     /// If there is no such layer or arena, the group has no tokens, or blocks of `tokens` tokens do not fill
     /// the arena or do not divide the distance of two pages.
     pub fn kernel_blocks(&self, layer: KvLayer, arena: usize, tokens: u32) -> Result<KernelBlocks> {
-        let KvLayer { group, layer } = layer;
-        let view = self.geometry.arena(group, layer, arena);
+        let group = layer.group;
+        let view = self.geometry.arena(group, layer.layer, arena);
         let view = view.ok_or(KvError::NoSuchPart { group, what: "such layer or arena" })?;
         let spec = &self.geometry.groups()[group];
         if spec.kind == GroupKind::State {
             return Err(KvError::NoSuchPart { group, what: "tokens" });
         }
-        let does_not_fit = KvError::KernelBlockSize { group: spec.name.clone(), tokens };
+        let does_not_fit = || KvError::KernelBlockSize { group: spec.name.clone(), tokens };
         let divides = tokens > 0 && spec.block_tokens.is_multiple_of(tokens);
         if !divides || !tokens.is_multiple_of(spec.entry_tokens()) {
-            return Err(does_not_fit);
+            return Err(does_not_fit());
         }
-        let bytes = view.bytes / u64::from(spec.block_tokens / tokens);
+        let of_page = spec.block_tokens / tokens;
+        let bytes = view.bytes / u64::from(of_page);
         if bytes == 0 || !view.stride.is_multiple_of(bytes) {
-            return Err(does_not_fit);
+            return Err(does_not_fit());
         }
         let out_of_range = KvError::OutOfRange { what: "the number of kernel blocks" };
         let per_page = u32::try_from(view.stride / bytes).ok();
-        let ids = per_page.and_then(|per_page| per_page.checked_mul(self.page_ids(group)));
+        let ids = per_page.and_then(|per_page| match self.page_ids(group) {
+            0 => Some(0),
+            // In the last page, other arenas follow.
+            pages => (pages - 1).checked_mul(per_page)?.checked_add(of_page),
+        });
         let (Some(per_page), Some(ids)) = (per_page, ids) else { return Err(out_of_range) };
-        let span = tokens.saturating_mul(spec.context_shards);
-        Ok(KernelBlocks { base: view.base, bytes, ids, part: view.part, span, per_page })
+        let (base, part, span) = (view.base, view.part, tokens.saturating_mul(spec.context_shards));
+        Ok(KernelBlocks { base, bytes, ids, layer, arena, tokens, part, span, per_page })
     }
 
-    /// Writes one row of a kernel's block table: the kernel blocks of the sequence, by absolute index, `null`
-    /// for those that were returned, and behind the last one. Returns the number of entries: exactly those
-    /// that hold the scheduled tokens. It allocates nothing.
+    /// Writes one row of a kernel's block table: the kernel blocks of the sequence in the group of `blocks`,
+    /// by absolute index, `null` for those that were returned, and behind the last one. Returns the number of
+    /// entries: exactly those that hold the scheduled tokens. It allocates nothing.
     ///
     /// # Errors
-    /// If the row is too short, or `blocks` are not those of this group. The row is then unchanged.
+    /// If the row is too short, or `blocks` are those of a pool with another geometry or size. The row is
+    /// then unchanged.
     pub fn write_kernel_table(
         &self,
         sequence: &Sequence,
-        group: usize,
         blocks: &KernelBlocks,
         null: u32,
         row: &mut [u32],
     ) -> Result<usize> {
         let slot = self.slot(sequence)?;
-        self.entries(slot, group, blocks.part)?;
-        let spec = &self.geometry.groups()[group];
-        let of_page = spec.span() / blocks.span;
-        if of_page == 0 || of_page > blocks.per_page {
+        let group = blocks.layer.group;
+        let of_this_pool = self.kernel_blocks(blocks.layer, blocks.arena, blocks.tokens);
+        if !of_this_pool.is_ok_and(|of_this_pool| of_this_pool == *blocks) {
             return Err(KvError::NoSuchPart { group, what: "such kernel blocks" });
         }
+        let of_page = self.geometry.groups()[group].span() / blocks.span;
         let entries = self.tokens(slot, group).div_ceil(blocks.span) as usize;
         if row.len() < entries {
             return Err(KvError::BufferTooSmall { room: row.len(), needed: entries });

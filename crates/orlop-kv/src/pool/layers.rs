@@ -11,7 +11,7 @@ use super::{KvPool, Sequence};
 use crate::geometry::{GroupKind, KvGeometry};
 use crate::pages::NULL;
 use crate::tier::DeviceTransfer;
-use crate::{KvError, Result};
+use crate::{KvError, NotStored, Result};
 use orlop_alloc::{Block, PendingCopy};
 use orlop_core::StreamId;
 use std::ops::Range;
@@ -165,11 +165,11 @@ impl KvPool {
     /// [`load_layer`](Self::load_layer), on the transfer's stream, after the work that `kernels` has been
     /// given so far: the stream of the kernels that write the layer, and of the copies of their steps.
     /// [`PendingCopy::wait`] returns `host` when the bytes are there; if it is pinned memory, the host does
-    /// not wait before. [`complete`](Self::complete) waits for the copies of all layers.
+    /// not wait before. [`complete`](Self::complete) and the end of the lease wait for the other copies.
     ///
     /// # Errors
     /// If the ticket is not open or not of a store by layers, there is no such layer, or `host` is too short.
-    /// And those of the device.
+    /// And those of the device. The error has `host`.
     pub fn store_layer(
         &mut self,
         transfer: &DeviceTransfer,
@@ -177,20 +177,42 @@ impl KvPool {
         layer: KvLayer,
         kernels: StreamId,
         host: Block,
-    ) -> Result<PendingCopy> {
+    ) -> Result<PendingCopy, NotStored> {
+        let ranges = match self.prepare_store(transfer, ticket, layer, kernels, host.len()) {
+            Ok(ranges) => ranges,
+            Err(source) => return Err(NotStored { host: Some(host), source }),
+        };
+        let mut copy = transfer.start_copy(host);
+        if let Some(open) = self.tickets.get_mut(ticket) {
+            open.follow(&copy, transfer);
+        }
+        match self.memory.submit_to(ranges, &mut copy) {
+            Ok(()) => {
+                self.mark(ticket, layer, transfer.stream());
+                Ok(copy)
+            }
+            // Copies before the one that failed may be under way.
+            Err(error) => Err(NotStored { host: copy.wait().ok(), source: error.into() }),
+        }
+    }
+
+    /// Checks the store of a layer to `room` bytes, and lets the transfer's stream follow the kernels.
+    /// Returns the ranges of the pool.
+    fn prepare_store(
+        &self,
+        transfer: &DeviceTransfer,
+        ticket: TicketId,
+        layer: KvLayer,
+        kernels: StreamId,
+        room: usize,
+    ) -> Result<Vec<Range<u64>>> {
         self.check_awake()?;
         let ranges = self.layer_ranges(self.layer_ticket(ticket, layer, false)?, layer);
-        check_room(&ranges, host.len())?;
+        check_room(&ranges, room)?;
         if kernels != transfer.stream() {
             transfer.ops().wait_for(transfer.stream(), kernels)?;
         }
-        if let Some(open) = self.tickets.get_mut(ticket) {
-            open.follow(transfer);
-        }
-        let mut copy = transfer.start_copy(host);
-        self.memory.submit_to(ranges, &mut copy)?;
-        self.mark(ticket, layer, transfer.stream());
-        Ok(copy)
+        Ok(ranges)
     }
 
     /// Returns the bytes of a layer of a transfer.

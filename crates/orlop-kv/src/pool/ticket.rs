@@ -11,6 +11,7 @@ use crate::geometry::GroupKind;
 use crate::pages::NULL;
 use crate::tier::DeviceTransfer;
 use crate::{KvError, Result};
+use orlop_alloc::{CopyStatus, PendingCopy};
 use std::ops::Range;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
@@ -45,8 +46,8 @@ pub(super) struct Ticket {
     pub(super) load: Option<(u32, u32)>,
     /// The layers that were transferred, if they are one by one.
     pub(super) layers: Option<LayerProgress>,
-    /// The streams that copy the layers of a store.
-    copies: Vec<DeviceTransfer>,
+    /// The copies of a store by layers, and their transfers.
+    copies: Vec<(CopyStatus, DeviceTransfer)>,
 }
 
 impl Ticket {
@@ -56,16 +57,16 @@ impl Ticket {
         Self { id, blocks, tokens, lease, load: None, layers: None, copies: Vec::new() }
     }
 
-    /// Lets the ticket end after the copies of a transfer.
-    pub(super) fn follow(&mut self, transfer: &DeviceTransfer) {
-        if self.copies.iter().all(|copy| copy.stream() != transfer.stream()) {
-            self.copies.push(transfer.clone());
-        }
+    /// Lets the ticket end after a copy of a transfer.
+    pub(super) fn follow(&mut self, copy: &PendingCopy, transfer: &DeviceTransfer) {
+        self.copies.retain(|(status, _)| !status.is_done());
+        self.copies.push((copy.status(), transfer.clone()));
     }
 
-    /// Waits for the copies of a store by layers.
+    /// Waits for the streams of the copies that were not waited for.
     fn wait_for_copies(&self) -> Result<()> {
-        self.copies.iter().try_for_each(|copy| Ok(copy.ops().synchronize(copy.stream())?))
+        let pending = self.copies.iter().filter(|(status, _)| !status.is_done());
+        pending.map(|(_, of)| of).try_for_each(|of| Ok(of.ops().synchronize(of.stream())?))
     }
 }
 
@@ -241,7 +242,8 @@ impl KvPool {
     }
 
     /// Declares that a transfer is complete: loaded tokens have settled, and can be hit. The copies of a
-    /// store by layers are waited for.
+    /// store by layers are done then: the host waits for the stream of one whose [`PendingCopy`] it has not
+    /// waited for, with all work that the stream was given since.
     ///
     /// # Errors
     /// If the ticket is not open: it was completed, or its lease has ended. That is counted, and nothing else

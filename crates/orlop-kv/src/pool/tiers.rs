@@ -113,8 +113,12 @@ impl KvPool {
         let mut blocks = self.blocks_to_store(slot, tokens, &tails);
         let prompt_end = self.state(slot).prompt_end;
         if let Some(tails) = self.tails_at(slot, prompt_end).filter(|_| (1..tokens).contains(&prompt_end)) {
+            // The full blocks of runs are listed; one that the prompt ends in has a name of its own.
+            let is_listed = |block: &PrefixBlock| {
+                self.is_run(block.group) && block.key.tokens == self.geometry.groups()[block.group].span()
+            };
             let of_prompt = self.blocks_to_store(slot, prompt_end, &tails);
-            blocks.extend(of_prompt.into_iter().filter(|(block, _)| !self.is_run(block.group)));
+            blocks.extend(of_prompt.into_iter().filter(|(block, _)| !is_listed(block)));
         }
         let Some(mut tiers) = self.tiers.take() else { return Err(KvError::NoTiers) };
         let mut stored = Ok(0);

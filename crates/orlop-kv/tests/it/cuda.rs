@@ -199,3 +199,34 @@ fn the_end_of_a_lease_waits_for_the_copies() {
         assert!(gpu.driver.races().is_empty(), "{:?}", gpu.driver.races());
     }
 }
+
+/// A store whose copies were waited for ends while their stream has other work.
+#[test]
+fn copies_are_waited_for_once() {
+    for is_completed in [true, false] {
+        let mut gpu = Gpu::new();
+        let sequence = gpu.admit();
+        gpu.pool.append(&sequence, LOADED).unwrap();
+        let step = gpu.pool.close_step();
+        let ticket = gpu.pool.begin_store_by_layer(&sequence, LOADED, 10).unwrap();
+        let (transfer, stream) = (gpu.transfer(gpu.kernels.id()), gpu.kernels.id());
+        for at in 0..LAYERS {
+            let host = gpu.pinned();
+            gpu.run_kernel(&sequence, at, true, LOADED as usize / 16);
+            let copy = gpu.pool.store_layer(&transfer, ticket, layer(at), stream, host).unwrap();
+            drop(copy.wait().unwrap());
+        }
+        gpu.pool.settle(step).unwrap();
+        gpu.run_kernel(&sequence, 0, false, LOADED as usize / 16);
+        let before = gpu.driver.now();
+        if is_completed {
+            gpu.pool.complete(ticket).unwrap();
+        } else {
+            gpu.pool.set_time(10);
+        }
+        assert_eq!(gpu.driver.now(), before, "the host has waited for a kernel");
+        assert!(gpu.pool.complete(ticket).is_err(), "the ticket is closed");
+        gpu.kernels.synchronize().unwrap();
+        assert!(gpu.driver.now() > before && gpu.driver.races().is_empty());
+    }
+}

@@ -3,23 +3,30 @@
 
 use crate::cases::tokens;
 use crate::rows::{host, on_host, request, rows, settle};
-use orlop_core::StreamId;
+use orlop_alloc::Block;
+use orlop_core::{Device, StreamId};
 use orlop_kv::{
-    AdmissionRequest, KvError, KvGeometry, KvLayer, KvPool, LayerGroup, Sequence, TicketId, Visibility,
+    AdmissionRequest, DeviceTransfer, KvError, KvGeometry, KvLayer, KvPool, KvPoolBuilder, LayerGroup,
+    NotStored, Sequence, TicketId, Visibility,
 };
+use orlop_testkit::QueuedDevice;
+use std::sync::Arc;
 
 const FULL: [KvLayer; 2] = [KvLayer { group: 0, layer: 0 }, KvLayer { group: 0, layer: 1 }];
 const WINDOW: KvLayer = KvLayer { group: 1, layer: 0 };
 
 /// Two layers with two arenas each, that keep every token, and one with a window of 8.
-fn pool() -> KvPool {
+fn builder() -> KvPoolBuilder {
     let geometry = KvGeometry::new(vec![
         LayerGroup::full("full", 2, 8).with_arena("indexer", 4).with_block_tokens(4),
         LayerGroup::window("window", 1, 12, 8).with_block_tokens(4),
     ]);
     let builder = KvPool::builder(geometry.unwrap()).large_pages(24).match_unit(4);
-    let builder = builder.visibility(Visibility::SameStream);
-    builder.build(&orlop_context::Context::new(), orlop_core::Device::CPU).unwrap()
+    builder.visibility(Visibility::SameStream)
+}
+
+fn pool() -> KvPool {
+    builder().build(&orlop_context::Context::new(), Device::CPU).unwrap()
 }
 
 fn bytes(start: u8, count: u8) -> Vec<u8> {
@@ -173,6 +180,44 @@ fn a_store_by_layers_reads_steps_in_flight() {
     pool.complete(ticket).unwrap();
     assert_eq!(pool.stats().in_flight_bytes, 0);
     assert_eq!(pool.verify(), Ok(()));
+}
+
+/// Pinned blocks are few: one whose layer could not be stored is used for the next.
+#[test]
+fn a_layer_that_is_not_stored_leaves_its_block() {
+    let (device, far) = (Device::cuda(0), Device::cuda(1));
+    let queued = QueuedDevice::new(device, 1 << 24);
+    let context = queued.context().unwrap();
+    let mut pool = builder().build(&context, device).unwrap();
+    let (prompt, stream) = (tokens(1, 14), StreamId::from_raw(5));
+    let sequence = pool.admit(&request(&prompt, 4)).unwrap().sequence;
+    pool.append(&sequence, 14).unwrap();
+    settle(&mut pool);
+    let transfer = |of: &QueuedDevice| DeviceTransfer::new(Arc::new(of.clone()), stream);
+    let (near, far) = (transfer(&queued), transfer(&QueuedDevice::new(far, 1 << 20)));
+    let ticket = pool.begin_store_by_layer(&sequence, 14, 10).unwrap();
+    let other = pool.admit(&request(&tokens(2, 4), 4)).unwrap().sequence;
+    let (load, _) = pool.begin_load_by_layer(&other, 4, 10).unwrap();
+    let short = pool.store_layer(&near, ticket, FULL[0], stream, host(&[0; 167])).unwrap_err();
+    assert_eq!(short.host.map(|host| host.len()), Some(167));
+    assert!(matches!(short.source, KvError::BufferTooSmall { room: 167, needed: 168 }));
+    let mut block = Some(host(&[0; 168]));
+    let address = block.as_ref().map(Block::as_ptr);
+    let mut refused = |pool: &mut KvPool, transfer: &DeviceTransfer, ticket, layer| {
+        let stored = pool.store_layer(transfer, ticket, layer, stream, block.take().unwrap());
+        let NotStored { host, source } = stored.unwrap_err();
+        assert_eq!(host.as_ref().map(Block::as_ptr), address);
+        block = host;
+        source
+    };
+    let outside = KvLayer { group: 1, layer: 1 };
+    assert!(matches!(refused(&mut pool, &near, ticket, outside), KvError::NoSuchPart { .. }));
+    assert!(matches!(refused(&mut pool, &near, load, WINDOW), KvError::WrongTicket(_)));
+    assert!(matches!(refused(&mut pool, &far, ticket, FULL[0]), KvError::Allocation(_)));
+    queued.fail_next();
+    assert!(matches!(refused(&mut pool, &near, ticket, FULL[0]), KvError::Allocation(_)));
+    pool.set_time(10);
+    assert!(matches!(refused(&mut pool, &near, ticket, FULL[0]), KvError::TicketClosed(_)));
 }
 
 /// A load by layers does not begin in a block that others refer to: a copy would have to come first.

@@ -19,8 +19,8 @@ const TENSOR_LENGTH: usize = 600;
 /// A request is rounded up to this.
 const ROUNDING: u64 = 256;
 
-/// Returns the messages with their positions in the log. The error about a tensor follows the dump of the same
-/// request, if there is one, and says less.
+/// Returns the messages with their positions in the log. The error about a tensor follows the dump of the
+/// same request, if there is one, and says less.
 pub(super) fn messages(log: &str) -> Vec<(usize, OutOfMemoryMessage)> {
     let rounded = |message: &OutOfMemoryMessage| {
         Some((message.device.clone(), message.requested?.checked_next_multiple_of(ROUNDING)?))

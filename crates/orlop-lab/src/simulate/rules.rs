@@ -7,7 +7,7 @@ use std::fmt;
 /// An allocator with its settings.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
-#[expect(clippy::large_enum_variant, reason = "a simulation has one of them")]
+#[expect(clippy::large_enum_variant, reason = "there is one for each replay, not for each block")]
 pub enum AllocatorRules {
     /// PyTorch's `CUDACachingAllocator`.
     Torch(TorchConf),

@@ -109,7 +109,7 @@ fn extreme_sizes_of_tiers_and_segments_are_answers() {
     // A page of 2^62 B: nothing is allocated for it before it is stored.
     let geometry = KvGeometry::new(vec![LayerGroup::full("huge", 1, 1 << 58)]).unwrap();
     let mut pool = KvPool::builder(geometry).bytes(u64::MAX).build_detached().unwrap();
-    let transfer = oracle(vec![full(16)], 8).transfer(Faults::default());
+    let transfer = Oracle::on_host(builder(vec![full(16)], 8)).transfer(Faults::default());
     pool.attach_tiers(KvTiers::new(&Context::new(), u64::MAX, transfer));
     let prompt = tokens(1, 33);
     let admission = pool.admit(&AdmissionRequest::new(Oracle::fields(), &prompt, 1)).unwrap();

@@ -232,8 +232,11 @@ fn kernel_blocks_divide_pages() {
         {
             for kernel in [4, 16, 32] {
                 let blocks = pool.kernel_blocks(KvLayer { group, layer }, arena, kernel).unwrap();
+                let pages = u64::from(pool.page_ids(group)) * pool.geometry().page_bytes(group);
+                let end = blocks.base + u64::from(blocks.ids) * blocks.bytes;
+                assert!(end <= pages, "{blocks:?} leave {pages} B");
                 let mut row = [7; 40];
-                let entries = pool.write_kernel_table(handle, group, &blocks, u32::MAX, &mut row).unwrap();
+                let entries = pool.write_kernel_table(handle, &blocks, u32::MAX, &mut row).unwrap();
                 let shards = spec.context_shards;
                 assert_eq!(entries, 150_u32.div_ceil(kernel * shards) as usize);
                 assert!(row[entries..].iter().all(|&id| id == u32::MAX));
@@ -255,7 +258,7 @@ fn kernel_blocks_divide_pages() {
                 if group == 1 {
                     assert_eq!(row[0], u32::MAX, "its window has moved on");
                 }
-                let short = pool.write_kernel_table(handle, group, &blocks, 0, &mut row[..entries - 1]);
+                let short = pool.write_kernel_table(handle, &blocks, 0, &mut row[..entries - 1]);
                 assert!(matches!(short, Err(KvError::BufferTooSmall { .. })));
             }
             for wrong in [0, 24, 128] {
@@ -272,6 +275,32 @@ fn kernel_blocks_divide_pages() {
         pool.kernel_blocks(KvLayer { group: 0, layer: 0 }, 2, 16),
         Err(KvError::NoSuchPart { .. })
     ));
+}
+
+/// Kernel blocks of a pool with another geometry or size would name other memory, or none.
+#[test]
+fn kernel_blocks_of_another_pool_are_refused() {
+    let pool = |groups, pages| builder(groups, pages).build_detached().unwrap();
+    let wide = || LayerGroup::full("wide", 1, 2 * ENTRY).with_block_tokens(32);
+    let mut here = pool(vec![full(32), window(32, 32)], 8);
+    let handle = here.admit(&AdmissionRequest::new(Oracle::fields(), &tokens(1, 40), 1)).unwrap().sequence;
+    here.append(&handle, 40).unwrap();
+    let blocks =
+        |pool: &KvPool, group, kernel| pool.kernel_blocks(KvLayer { group, layer: 0 }, 0, kernel).unwrap();
+    for (foreign, group) in [
+        (pool(vec![full(32), wide()], 8), 0),
+        (pool(vec![wide(), full(32)], 8), 0),
+        (pool(vec![full(32), wide()], 8), 1),
+        (pool(vec![full(32), window(32, 32)], 9), 0),
+        (pool(vec![full(32), full(32), full(32)], 8), 2),
+    ] {
+        let mut row = [7; 8];
+        let refused = here.write_kernel_table(&handle, &blocks(&foreign, group, 16), 0, &mut row);
+        assert!(matches!(refused, Err(KvError::NoSuchPart { .. })), "group {group}: {refused:?}");
+        assert_eq!(row, [7; 8]);
+    }
+    let mut row = [7; 8];
+    assert_eq!(here.write_kernel_table(&handle, &blocks(&here, 1, 16), 0, &mut row).unwrap(), 3);
 }
 
 /// States that cannot be saved: no prefix is reused, unless it may be without them.

@@ -5,8 +5,8 @@ use crate::mirror::Mirror;
 use crate::oracle::{ENTRY, Faults, MemoryStore, Oracle};
 use orlop_context::Context;
 use orlop_kv::{
-    BlockStore, CheckpointPolicy, FileStore, KvError, KvEvent, KvTier, KvTiers, LayerGroup, MissCause,
-    RemovalReason, TierFault, TierStats,
+    AdmissionRequest, BlockStore, CheckpointPolicy, FileStore, KvError, KvEvent, KvTier, KvTiers, LayerGroup,
+    MissCause, RemovalReason, TierFault, TierStats,
 };
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -124,6 +124,29 @@ fn groups_are_served_from_different_tiers() {
     let loaded = stats(&oracle).loaded_bytes - before;
     let page = oracle.pool.geometry().page_bytes(0);
     assert_eq!(loaded, 3 * page, "two blocks of the window and the state, not the run");
+}
+
+/// One store at the end keeps what the prompt needs, also if it ends inside of a block that has filled since.
+#[test]
+fn a_prompt_is_a_hit_after_one_store_at_the_end() {
+    for (span, unit) in [(48, 16), (48, 24), (64, 16), (64, 24)] {
+        let mut oracle = Oracle::new(builder(vec![full(span), state()], 40).match_unit(unit));
+        attach(&mut oracle, 1 << 20, None);
+        let prompt = tokens(1, 100);
+        let at = oracle.admit(&prompt, 44).unwrap();
+        oracle.prefill(at).unwrap();
+        oracle.append(at, 44).unwrap();
+        oracle.close();
+        oracle.settle_all();
+        oracle.push_tokens(at);
+        assert!(oracle.pool.store(&oracle.running[at].handle, 144).unwrap() > 0);
+        assert_eq!(oracle.pool.store(&oracle.running[at].handle, 144).unwrap(), 0);
+        oracle.finish(at);
+        let on_device = oracle.pool.probe(&AdmissionRequest::new(Oracle::fields(), &prompt, 1));
+        assert_eq!(on_device, 96);
+        oracle.pool.discard_cache();
+        assert_eq!(oracle.serve(&prompt), on_device, "blocks of {span}, units of {unit}");
+    }
 }
 
 /// An optional group is not stored: its block across the end of the hit is allocated by the next append.
