@@ -162,7 +162,7 @@ impl<B: DeviceBacking> DeviceAllocator<B> {
     ) -> Result<RawBlock> {
         let mut pressure = Pressure::default();
         // Relaxed: a hint.
-        if self.has_returned.load(Ordering::Relaxed) {
+        if self.has_returned.load(Ordering::Relaxed) && !matches!(miss, CacheMiss::Refused(_)) {
             drop(inner);
             inner = self.lock();
             miss = match inner.engine.allocate_again(sized, &miss) {
@@ -177,13 +177,14 @@ impl<B: DeviceBacking> DeviceAllocator<B> {
                 Ok(block) => return self.hand_out_missed(inner, block, request, sized),
                 Err(error) => error,
             };
+            let is_counted = inner.engine.failures.is_counted;
             drop(inner);
             if !request.retry || !self.relieve(&mut pressure, &error) {
                 return Err(self.refuse(request, error));
             }
             inner = self.inner.lock();
             // Requests that fail are counted, not attempts.
-            let counted = u64::from(!inner.engine.policy().fails_early);
+            let counted = u64::from(is_counted);
             inner.engine.stats.num_ooms = inner.engine.stats.num_ooms.saturating_sub(counted);
             miss = match inner.engine.allocate_again(sized, &miss) {
                 Ok(block) => return self.hand_out_missed(inner, block, request, sized),

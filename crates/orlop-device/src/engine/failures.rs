@@ -19,6 +19,8 @@ pub(crate) struct CallFailures {
     is_final: bool,
     /// Whether the policy refused to grow, which also ends the request.
     pub(crate) is_refused: bool,
+    /// Whether the last request that found no memory was counted.
+    pub(crate) is_counted: bool,
     /// Whether no addresses were left.
     pub(crate) lacks_addresses: bool,
     /// Whether the slow path is in a call, with the engine unlocked: what fails meanwhile are calls of other

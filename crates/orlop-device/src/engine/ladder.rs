@@ -211,8 +211,8 @@ impl<B: DeviceBacking> Engine<B> {
     /// refused is not counted.
     #[cold]
     fn out_of_memory(&mut self, requested: usize, size: usize) -> DeviceError {
-        let is_refused = std::mem::take(&mut self.failures.is_refused);
-        self.stats.num_ooms += u64::from(!is_refused);
+        self.failures.is_counted = !std::mem::take(&mut self.failures.is_refused);
+        self.stats.num_ooms += u64::from(self.failures.is_counted);
         let reserved = self.stats.reserved_bytes.all.current;
         let (live, active) = (self.stats.allocated_bytes.all.known(), self.stats.active_bytes.all.known());
         DeviceError::OutOfMemory {

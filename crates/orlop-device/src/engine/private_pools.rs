@@ -56,7 +56,7 @@ pub(crate) struct PrivatePools {
 #[derive(Debug)]
 struct Route {
     id: PoolId,
-    /// The index of the pool.
+    /// The index of the pool of this id, or of that which was dropped last.
     place: usize,
     streams: StreamFilter,
 }
@@ -147,7 +147,13 @@ impl<B: DeviceBacking> Engine<B> {
     pub fn begin_allocate_to_pool(&mut self, id: PoolId, streams: StreamFilter) -> Result<(), DeviceError> {
         let place = match self.private.place(id) {
             Some(place) => place,
-            None => self.add_private(id)?,
+            None => {
+                let place = self.add_private(id)?;
+                // Routes that did not end before the pool was dropped.
+                let routes = self.private.routes.iter_mut().filter(|route| route.id == id);
+                routes.for_each(|route| route.place = place);
+                place
+            }
         };
         let users = &mut self.private.pools[place].users;
         *users = users.checked_add(1).ok_or(DeviceError::TooManyPools)?;

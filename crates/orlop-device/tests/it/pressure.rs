@@ -2,10 +2,10 @@
 
 use orlop_alloc::{Allocator, Error, Request};
 use orlop_core::Device;
-use orlop_device::{DeviceAllocator, NullDevice, Policy};
+use orlop_device::{DeviceAllocator, NullDevice, Policy, TorchConf};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Barrier, mpsc};
+use std::sync::{Arc, Barrier, Mutex, mpsc};
 use std::thread;
 use std::time::Duration;
 
@@ -24,6 +24,37 @@ fn a_request_without_retry_runs_no_callback() {
     assert_eq!(calls.load(Ordering::Relaxed), 0);
     assert!(allocator.allocate(&request).is_err());
     assert_eq!(calls.load(Ordering::Relaxed), 1);
+}
+
+/// With `throw_on_cudamalloc_oom`, a request beyond the device is not counted. One beyond a limit is.
+#[test]
+fn a_request_that_a_callback_makes_room_for_is_not_counted_as_failed() {
+    for throw_on_oom in [false, true] {
+        let mut conf = TorchConf::default();
+        conf.throw_on_oom = throw_on_oom;
+        let device = NullDevice::new(Device::cuda(0), 64 << 20);
+        let allocator = DeviceAllocator::new(device, Policy::torch(&conf)).into_ref();
+        allocator.set_memory_fraction(0.5);
+        let request = Request::new(20 << 20);
+        let held = Mutex::new(Some(allocator.allocate(&request).unwrap()));
+        allocator.on_pressure(move || held.lock().expect("no panic").take().is_some());
+        let served = allocator.allocate(&request).unwrap();
+        assert_eq!(allocator.device_stats().num_ooms, 0, "throw_on_oom: {throw_on_oom}");
+        assert!(allocator.allocate(&request).is_err());
+        assert_eq!(allocator.device_stats().num_ooms, 1, "throw_on_oom: {throw_on_oom}");
+        drop(served);
+    }
+}
+
+#[test]
+fn a_request_beyond_all_addresses_is_counted_once() {
+    let device = NullDevice::new(Device::cuda(0), 64 << 20);
+    let allocator = DeviceAllocator::new(device, Policy::torch(&TorchConf::default())).into_ref();
+    let block = allocator.allocate(&Request::new(8)).unwrap();
+    // The engine gets it back with the next request.
+    allocator.with_engine(|_| drop(block));
+    assert!(allocator.allocate(&Request::new(usize::MAX)).is_err());
+    assert_eq!(allocator.device_stats().num_ooms, 1);
 }
 
 #[test]

@@ -50,3 +50,26 @@ fn an_unknown_pool_is_an_error() {
     assert!(matches!(unknown, Err(DeviceError::NoPool { id: (8, 0) })));
     assert!(Error::from(allocator.end_allocate_to_pool(POOL).unwrap_err()).to_string().contains('7'));
 }
+
+/// A pool is dropped before its route ends, and then another one, whose place the first one has when it is
+/// created again.
+#[test]
+fn a_route_leads_to_the_pool_of_its_id() {
+    const OTHER: PoolId = (8, 0);
+    let device = NullDevice::new(Device::cuda(0), 64 << 20);
+    let allocator = DeviceAllocator::new(device, Policy::torch(&TorchConf::default())).into_ref();
+    allocator.begin_allocate_to_pool(POOL, StreamFilter::All).unwrap();
+    allocator.begin_allocate_to_pool(OTHER, StreamFilter::All).unwrap();
+    allocator.end_allocate_to_pool(OTHER).unwrap();
+    for pool in [POOL, OTHER] {
+        allocator.release_pool(pool).unwrap();
+        allocator.empty_cache().unwrap();
+    }
+    allocator.begin_allocate_to_pool(POOL, StreamFilter::All).unwrap();
+    allocator.end_allocate_to_pool(POOL).unwrap();
+    let block = allocator.allocate(&Request::new(20 * MIB)).unwrap();
+    let segments = allocator.with_engine(|engine| engine.segments());
+    let pools: Vec<_> = segments.iter().map(|segment| segment.pool).collect();
+    assert_eq!(pools, [POOL], "the older route is left");
+    drop(block);
+}

@@ -162,7 +162,7 @@ fn workspaces_of_solvers_follow_a_model() {
     if !is_dry() {
         let folder = run_dry("libraries::workspaces_of_solvers_follow_a_model", &settings());
         let report = std::fs::read_to_string(folder.path().join("answers.json")).expect("the report");
-        assert!(report.contains("\"solver_workspaces_estimated\": 3, "), "{report}");
+        assert!(report.contains("\"solver_workspaces_estimated\": 6, "), "{report}");
         return;
     }
     let process = Process::new();
@@ -171,8 +171,19 @@ fn workspaces_of_solvers_follow_a_model() {
     let at = (&raw mut elements).expose_provenance();
     assert_eq!(process.call("cusolverDnDgeqrf_bufferSize", [handle, 300, 200, 0, 300, at]), 0);
     assert_eq!(elements, 200 * 64);
-    // 1 + 6 n + 2 n², more than 31 bits.
-    assert_eq!(process.call("cusolverDnSsyevd_bufferSize", [handle, 1, 0, 40_000, 0, 40_000, 0, at]), 1);
+    // 1 + 6 n + 2 n², more than 31 bits: `CUSOLVER_STATUS_INVALID_VALUE`.
+    assert_eq!(process.call("cusolverDnSsyevd_bufferSize", [handle, 1, 0, 40_000, 0, 40_000, 0, at]), 3);
+    let (m, n) = (50_000, 100);
+    let jacobi = |economy| [handle, 1, economy, m, n, 0, m, 0, 0, m, 0, n, at, 0];
+    assert_eq!(process.call("cusolverDnSgesvdj_bufferSize", jacobi(0)), 3, "m²: more than 31 bits");
+    assert_eq!(process.call("cusolverDnSgesvdj_bufferSize", jacobi(1)), 0);
+    assert_eq!(elements, 50_000 * 100 + 50_100 * 100);
+    let mut sizes = [0_usize, 7];
+    let (device, host) = (sizes.as_mut_ptr().expose_provenance(), (&raw mut sizes[1]).expose_provenance());
+    // Of `float` (0), with its values as `float`.
+    let any_type = [handle, 0, 1, 0, 10_000, 0, 0, 10_000, 0, 0, 0, device, host];
+    assert_eq!(process.call("cusolverDnXsyevd_bufferSize", any_type), 0);
+    assert_eq!(sizes, [4 * (1 + 6 * 10_000 + 2 * 10_000 * 10_000), 0]);
     assert_eq!(process.call("cusolverDnSgesvd_bufferSize", [handle, 100, 10, at]), 0);
     assert_eq!(elements, 110 * 64 + 30);
     assert_ne!(process.created("cusparseCreate"), 0);

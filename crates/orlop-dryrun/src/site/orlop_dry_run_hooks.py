@@ -109,6 +109,9 @@ def broadcast_through_store(c10d):
 
     @functools.wraps(broadcast)
     def through_store(object_list, src=None, group=None, device=None, group_src=None):
+        if group == c10d.GroupMember.NON_GROUP_MEMBER:
+            # What `new_group` returned to a rank outside of it: PyTorch warns, and does nothing else.
+            return broadcast(object_list, src or 0, group)
         ranks = tuple(c10d.get_process_group_ranks(group or c10d.GroupMember.WORLD))
         if c10d.get_rank() not in ranks:
             return

@@ -147,8 +147,9 @@ class Store(dict):
 store = Store()
 def rank_of(rank):
     c10d = types.SimpleNamespace(
-        GroupMember=types.SimpleNamespace(WORLD=[0, 1, 2]), get_process_group_ranks=lambda group: group,
-        get_rank=lambda: rank, _get_default_store=lambda: store, broadcast_object_list=None)
+        GroupMember=types.SimpleNamespace(WORLD=[0, 1, 2], NON_GROUP_MEMBER=-100),
+        get_process_group_ranks=lambda group: group, get_rank=lambda: rank, _get_default_store=lambda: store,
+        broadcast_object_list=lambda objects, src, group: print('PyTorch', objects, src, group))
     hooks.broadcast_through_store(c10d)
     return c10d.broadcast_object_list
 zero, one, two = map(rank_of, range(3))
@@ -162,12 +163,14 @@ two(last, group_src=0, group=[1, 2])
 # A rank of no group keeps what it has.
 zero(first, group=[1, 2])
 print(last, first)
+# What `new_group` returns to a rank outside of the group.
+zero(first, group_src=0, group=-100)
 hooks.broadcast_through_store(types.SimpleNamespace())
 ";
     if let Some(printed) = run(script) {
         assert_eq!(
             printed.lines().collect::<Vec<_>>(),
-            ["[7, 'seven'] [7, 'seven']", "['one'] [7, 'seven']"]
+            ["[7, 'seven'] [7, 'seven']", "['one'] [7, 'seven']", "PyTorch [7, 'seven'] 0 -100"]
         );
     }
 }

@@ -8,9 +8,16 @@ use super::Format;
 use super::event_rows::{DeviceRows, Row, signed, site_text};
 use crate::history::{DeviceHistory, History, SiteId, Sites};
 use crate::{Result, TraceError};
-use rusqlite::{Connection, MAIN_DB, Statement, params};
+use rusqlite::{Connection, ErrorCode, MAIN_DB, Statement, params};
 use std::collections::HashSet;
 use std::io::{self, Write};
+
+/// The bytes of a page.
+const PAGE_BYTES: u64 = 4096;
+
+/// The maximum number of pages: SQLite returns a database of at most 2 147 483 391 bytes as a whole
+/// (`SQLITE_MAX_ALLOCATION_SIZE`).
+const MAX_PAGES: u64 = 2_147_483_391 / PAGE_BYTES;
 
 const SCHEMA: &str = "
 CREATE TABLE sites (id INTEGER PRIMARY KEY, site TEXT NOT NULL);
@@ -41,13 +48,22 @@ FROM events LEFT JOIN sites ON id = site_id ORDER BY events.rowid;
 ///
 /// # Errors
 ///
-/// [`TraceError::Write`].
+/// [`TraceError::Write`], also for a database of 2 GiB or more.
 pub fn write_sqlite(history: &History, writer: &mut impl Write) -> Result<()> {
-    let written = database(history).map_err(io::Error::other).and_then(|database| {
-        let image = database.serialize(MAIN_DB).map_err(io::Error::other)?;
-        writer.write_all(&image)
-    });
-    written.map_err(TraceError::write(Format::Sqlite))
+    write_pages(history, writer, MAX_PAGES).map_err(TraceError::write(Format::Sqlite))
+}
+
+/// Writes a database of at most `max_pages` pages.
+fn write_pages(history: &History, writer: &mut impl Write, max_pages: u64) -> io::Result<()> {
+    let database = database(history, max_pages).map_err(|error| match error.sqlite_error_code() {
+        Some(ErrorCode::DiskFull) => {
+            let bytes = max_pages * PAGE_BYTES;
+            let text = format!("the database exceeds {bytes} bytes, the maximum of this format; use Parquet");
+            io::Error::new(io::ErrorKind::FileTooLarge, text)
+        }
+        _ => io::Error::other(error),
+    })?;
+    writer.write_all(&database.serialize(MAIN_DB).map_err(io::Error::other)?)
 }
 
 /// Returns the number of a call site in the tables.
@@ -55,8 +71,11 @@ fn number(site: SiteId) -> i64 {
     signed(site.index() as u64)
 }
 
-fn database(history: &History) -> rusqlite::Result<Connection> {
+/// Returns the database, in memory. Fails as soon as it has more than `max_pages` pages.
+fn database(history: &History, max_pages: u64) -> rusqlite::Result<Connection> {
     let mut database = Connection::open_in_memory()?;
+    database.pragma_update(None, "page_size", signed(PAGE_BYTES))?;
+    database.pragma_update_and_check(None, "max_page_count", signed(max_pages), |_| Ok(()))?;
     database.execute_batch(SCHEMA)?;
     let transaction = database.transaction()?;
     {
@@ -128,6 +147,15 @@ mod tests {
         history
     }
 
+    fn large_history() -> History {
+        use crate::history::{EventAction, HistoryEvent};
+        let event = |address| HistoryEvent::new(EventAction::Allocate, address, 100);
+        let events = (0..2000).map(|index| event(4096 * index)).collect();
+        let mut history = History::default();
+        history.devices.push(DeviceHistory::from_events(events));
+        history
+    }
+
     fn opened(history: &History) -> (tempfile::TempDir, Connection) {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("recording.sqlite");
@@ -181,6 +209,22 @@ mod tests {
         assert!(answers.values().all(|rows| !rows.is_empty()), "{answers:?}");
         let place = rusqlite::types::Value::Text("model.py:7 forward".to_owned());
         assert_eq!(answers[&1][0][0], place);
+    }
+
+    #[test]
+    fn a_database_beyond_the_maximum_is_an_error_that_names_it() {
+        let mut written = Vec::new();
+        let history = large_history();
+        let error = write_pages(&history, &mut written, 10).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::FileTooLarge);
+        assert!(error.to_string().starts_with("the database exceeds 40960 bytes"), "{error}");
+        assert!(written.is_empty());
+        write_pages(&history, &mut written, 1000).unwrap();
+        let pages = written.len() as u64 / PAGE_BYTES;
+        assert!((11..1000).contains(&pages), "{pages}");
+        // The maximum itself is none too many.
+        write_pages(&history, &mut Vec::new(), pages).unwrap();
+        write_pages(&history, &mut Vec::new(), pages - 1).unwrap_err();
     }
 
     #[test]
