@@ -15,7 +15,7 @@ use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 /// The memory of a device.
 pub(crate) const MEMORY: usize = 512 << 20;
 
-const DEVICES: usize = 18;
+const DEVICES: usize = 21;
 
 /// One test at a time: the races and the last error are those of all devices.
 static TURN: Mutex<()> = Mutex::new(());

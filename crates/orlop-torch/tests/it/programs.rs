@@ -95,7 +95,10 @@ fn races(machine: &Machine, seed: u64, threads: u64, records: bool) -> u64 {
     }
     assert_eq!(machine.stat("allocation.all.current"), 0);
     orlop_torch_trim(machine.number);
-    assert_eq!(machine.stat("reserved_bytes.all.current"), 0, "seed {seed}, {threads} threads");
+    // A race can be an access to memory that was released: the device fails then, and releases nothing more.
+    if records {
+        assert_eq!(machine.stat("reserved_bytes.all.current"), 0, "seed {seed}, {threads} threads");
+    }
     machine.driver.counts().races - before
 }
 
@@ -111,7 +114,8 @@ fn random_programs_have_no_race() {
 
 #[test]
 fn without_recorded_streams_the_same_programs_race() {
-    let machine = Machine::new(11);
-    let found: u64 = (0..4).map(|seed| races(&machine, seed, 1, false)).sum();
+    // Each on a device of its own, since a device may fail.
+    let on_device = |(seed, device)| races(&Machine::new(device), seed, 1, false);
+    let found: u64 = (0..4).zip([11, 18, 19, 20]).map(on_device).sum();
     assert!(found > 10, "{found} races");
 }
