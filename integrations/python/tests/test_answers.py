@@ -119,7 +119,7 @@ def test_tables_have_a_row_for_each_entry() -> None:
     gate = orlop.gate(COMPLETE, EXPANDABLE).to_pandas()
     assert list(gate["metric"]) == ["peak_live", "peak_reserved", "allocations"]
     message = "RuntimeError: CUDA error: out of memory"
-    assert orlop.why_oom(message).to_pandas().shape == (1, 10)
+    assert orlop.why_oom(message).to_pandas().shape == (1, 11)
 
 
 def test_answers_print_what_matters() -> None:
