@@ -33,8 +33,8 @@ pub(crate) fn clippy(shell: &Shell) -> Result<Outcome> {
     Ok(Outcome::passed())
 }
 
-/// Runs the README's test command; its output is always shown. The conformance suite, which takes the longest,
-/// runs half of its random programs here.
+/// Runs the README's test command; its output is always shown. The conformance suite, which takes the
+/// longest, runs half of its random programs here.
 pub(crate) fn test(shell: &Shell) -> Result<Outcome> {
     let mut command = shell.cargo(&["test"]);
     if std::env::var_os("ORLOP_CONFORMANCE_CASES").is_none() {
