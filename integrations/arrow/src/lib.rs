@@ -46,6 +46,9 @@ pub enum Error {
     /// Something else uses the storage of the tensor, or its memory cannot be moved out.
     #[error("the memory of the tensor is shared, or is not its own")]
     Shared,
+    /// Another handle of the storage replaced its memory at the same time.
+    #[error("the memory of the tensor was replaced meanwhile")]
+    Changed,
     /// Arrow's booleans are bits, which a tensor cannot have as elements.
     #[error("Arrow's booleans are bits: they are not the elements of a tensor")]
     Bits,
@@ -54,11 +57,11 @@ pub enum Error {
 /// Why writes to the storage are refused.
 const SHARED: &str = "an Arrow buffer shares this memory";
 
-/// A tensor that did not become a buffer, unchanged.
+/// A tensor that did not become a buffer.
 #[derive(Debug, thiserror::Error)]
 #[error("{source}")]
 pub struct NotABuffer {
-    /// The tensor.
+    /// The tensor, unchanged; undefined after [`Error::Changed`].
     pub tensor: Tensor,
     /// Why.
     pub source: Error,
@@ -72,7 +75,8 @@ pub struct NotABuffer {
 /// The tensor, with [`Error::Shared`] if anything else uses its storage, or if the storage does not own
 /// memory that can be moved out ([`Storage::into_block`](orlop::tensor::Storage::into_block)): planned
 /// memory, mapped files. With [`Error::Bits`], or with [`Error::Tensor`] for a tensor with gaps between its
-/// elements, outside of host memory, or borrowed for writing.
+/// elements, outside of host memory, or borrowed for writing. An undefined tensor with [`Error::Changed`] if
+/// another handle replaces the memory during the call.
 pub fn into_buffer(tensor: Tensor) -> std::result::Result<Buffer, NotABuffer> {
     let range = match element_bytes(&tensor) {
         Ok(range) => range,
@@ -84,10 +88,13 @@ pub fn into_buffer(tensor: Tensor) -> std::result::Result<Buffer, NotABuffer> {
         Err(source) => return Err(NotABuffer { tensor, source: source.into() }),
     };
     drop(tensor);
+    let changed = || NotABuffer { tensor: Tensor::default(), source: Error::Changed };
     let block = match storage.into_block() {
+        // Another handle may have changed the storage since the elements were looked up, before it was dropped.
+        Ok(block) if range.end > block.len() => return Err(changed()),
         Ok(block) => block,
         Err(storage) => {
-            let tensor = Tensor::from_storage(storage, layout, dtype).unwrap_or_default();
+            let tensor = Tensor::from_storage(storage, layout, dtype).map_err(|_| changed())?;
             return Err(NotABuffer { tensor, source: Error::Shared });
         }
     };

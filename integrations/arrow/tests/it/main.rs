@@ -96,3 +96,23 @@ fn blocks_may_be_seen_after_a_panic() {
     let result: Result<(), MemoryError> = std::panic::catch_unwind(|| block.bytes().map(|_| ())).unwrap();
     result.unwrap();
 }
+
+/// Another thread replaces the memory while it becomes a buffer.
+#[test]
+fn memory_that_is_replaced_meanwhile_is_an_error() {
+    for _ in 0..200 {
+        let tensor = Tensor::zeros([4096], DType::U8).unwrap();
+        let storage = tensor.storage().unwrap().clone();
+        let other = std::thread::spawn(move || {
+            let small = Tensor::zeros([16], DType::U8).unwrap();
+            drop(storage.swap_data(small.storage().unwrap()));
+        });
+        match into_buffer(tensor) {
+            Ok(buffer) => assert_eq!(buffer.len(), 4096),
+            Err(refused) => {
+                assert!(matches!(refused.source, Error::Shared | Error::Changed | Error::Tensor(_)));
+            }
+        }
+        other.join().unwrap();
+    }
+}
