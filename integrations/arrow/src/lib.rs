@@ -90,7 +90,7 @@ pub fn into_buffer(tensor: Tensor) -> std::result::Result<Buffer, NotABuffer> {
     drop(tensor);
     let changed = || NotABuffer { tensor: Tensor::default(), source: Error::Changed };
     let block = match storage.into_block() {
-        // Another handle may have changed the storage since the elements were looked up, before it was dropped.
+        // Another handle may have changed the storage since the elements were looked up, and was dropped.
         Ok(block) if range.end > block.len() => return Err(changed()),
         Ok(block) => block,
         Err(storage) => {
