@@ -21,6 +21,15 @@ pub struct CopyRange {
     pub bytes: usize,
 }
 
+/// Copies that were submitted, at least in part.
+pub(super) struct Submitted {
+    pub(super) result: Result<()>,
+    /// Whether the destination's allocator keeps it until they are done.
+    is_kept: bool,
+    /// The same of the source, or it has been read.
+    pub(super) is_source_kept: bool,
+}
+
 impl Block {
     /// Overwrites this block's bytes with those of `source`, which must have the same length. Both blocks
     /// must be accessible from the host.
@@ -74,6 +83,32 @@ impl Block {
         ranges: &[CopyRange],
         stream: StreamId,
     ) -> Result<()> {
+        // SAFETY: both blocks are borrowed until `finish` has waited, or keeps them.
+        let Submitted { result, is_kept, is_source_kept } =
+            unsafe { self.submit_ranges(ops, source, ranges, stream) }?;
+        let blocks = [&*self, source];
+        let unkept = match (is_kept, is_source_kept) {
+            (true, true) => &[],
+            (true, false) => &blocks[1..],
+            (false, true) => &blocks[..1],
+            (false, false) => &blocks[..],
+        };
+        finish(ops, stream, result, unkept)
+    }
+
+    /// Submits copies of ranges of `source` to this block, which may not be done when this returns.
+    ///
+    /// # Safety
+    ///
+    /// Until the stream was synchronized, nothing accesses this block, and neither block is returned to its
+    /// allocator, unless that keeps it; nothing writes to a source that is not kept.
+    pub(super) unsafe fn submit_ranges(
+        &mut self,
+        ops: &dyn DeviceOps,
+        source: &Self,
+        ranges: &[CopyRange],
+        stream: StreamId,
+    ) -> Result<Submitted> {
         for range in ranges {
             source.check_inside(range.from, range.bytes)?;
             self.check_inside(range.to, range.bytes)?;
@@ -88,66 +123,21 @@ impl Block {
             false => source.is_kept_for(ops, stream)?,
         };
         let from = if is_read_in_place { DevicePtr::kept(source.as_ptr()) } else { source.device_ptr() };
-        let submitted = ranges.iter().filter(|range| range.bytes > 0).try_for_each(|range| {
+        let result = ranges.iter().filter(|range| range.bytes > 0).try_for_each(|range| {
             // SAFETY: inside this block, as checked above.
             let to = unsafe { self.device_ptr().add(range.to) };
             // SAFETY: inside the source, as checked above.
             let from = unsafe { from.add(range.from) };
-            // SAFETY: ranges of two different blocks: valid, disjoint, one borrowed exclusively and the other
-            // shared until the stream was synchronized, or kept: by their allocators, or as unfinished.
+            // SAFETY: ranges of two different blocks: valid, disjoint, and used by nothing else until the
+            // stream was synchronized (guaranteed by the caller), or kept by their allocators.
             unsafe { ops.copy(to, from, range.bytes, stream) }
         });
-        let blocks = [&*self, source];
-        let unkept = match (is_kept, is_source_kept) {
-            (true, true) => &[],
-            (true, false) => &blocks[1..],
-            (false, true) => &blocks[..1],
-            (false, false) => &blocks[..],
-        };
-        finish(ops, stream, submitted, unkept)
+        Ok(Submitted { result, is_kept, is_source_kept })
     }
 
-    /// Submits copies of ranges of a device's `source` to this block, which may not be done when this
-    /// returns. Returns `true` if the source's allocator keeps it until then; otherwise the caller has to
-    /// wait for the stream, as it has to before anything accesses this block.
-    pub(super) fn submit_ranges(
-        &mut self,
-        ops: &dyn DeviceOps,
-        source: &Self,
-        ranges: &[CopyRange],
-        stream: StreamId,
-    ) -> Result<bool> {
-        for range in ranges {
-            source.check_inside(range.from, range.bytes)?;
-            self.check_inside(range.to, range.bytes)?;
-        }
-        source.check_reachable()?;
-        self.check_worker(ops, source)?;
-        // The caller keeps this block, but what its memory was used for before may still run.
-        self.is_kept_for(ops, stream)?;
-        let is_kept = source.is_kept_for(ops, stream)?;
-        let submitted = ranges.iter().filter(|range| range.bytes > 0).try_for_each(|range| {
-            // SAFETY: inside this block, as checked above.
-            let to = unsafe { self.device_ptr().add(range.to) };
-            // SAFETY: inside the source, as checked above.
-            let from = unsafe { source.device_ptr().add(range.from) };
-            // SAFETY: ranges of two different blocks: valid, disjoint; the caller keeps this one to itself
-            // until the stream was synchronized, and the other is kept by its allocator or waited for.
-            unsafe { ops.copy(to, from, range.bytes, stream) }
-        });
-        match submitted {
-            Ok(()) => Ok(is_kept),
-            Err(error) => {
-                // What was submitted reads the source.
-                let waited = if is_kept { Ok(()) } else { source.synchronize(ops, stream) };
-                Err(waited.err().unwrap_or(error))
-            }
-        }
-    }
-
-    /// Waits for work of `stream` on this block. If that fails, the block is kept for good.
-    pub(super) fn synchronize(&self, ops: &dyn DeviceOps, stream: StreamId) -> Result<()> {
-        finish(ops, stream, Ok(()), &[self])
+    /// Waits for submitted work of `stream` on this block. If that fails, the block is kept for good.
+    pub(super) fn finish(&self, ops: &dyn DeviceOps, stream: StreamId, submitted: Result<()>) -> Result<()> {
+        finish(ops, stream, submitted, &[self])
     }
 
     /// Copies ranges of this block to other places in it, in this order, by `ops` on `stream`. The stream and

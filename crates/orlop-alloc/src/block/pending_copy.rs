@@ -62,8 +62,13 @@ impl PendingCopy {
     /// As for [`Block::copy_ranges_by`]. Ranges before one that fails may be copied.
     pub fn copy_ranges(&mut self, source: &Block, ranges: &[CopyRange]) -> Result<()> {
         let (ops, stream) = (&*self.ops, self.stream);
-        let is_kept = self.block.submit_ranges(ops, source, ranges, stream)?;
-        if is_kept { Ok(()) } else { source.synchronize(ops, stream) }
+        // SAFETY: this keeps its block until the stream was synchronized; the source is borrowed until it was
+        // waited for below, unless it is kept.
+        let submitted = unsafe { self.block.submit_ranges(ops, source, ranges, stream) }?;
+        match submitted.is_source_kept {
+            true => submitted.result,
+            false => source.finish(ops, stream, submitted.result),
+        }
     }
 
     /// Waits for all work that the stream was given so far, and returns the block.
@@ -84,7 +89,7 @@ impl PendingCopy {
     }
 
     fn synchronize(&self) -> Result<()> {
-        self.block.synchronize(&*self.ops, self.stream)?;
+        self.block.finish(&*self.ops, self.stream, Ok(()))?;
         // Release: to `CopyStatus::is_done`.
         self.is_done.store(true, Ordering::Release);
         Ok(())
