@@ -4,9 +4,16 @@ use super::{Framework, OutOfMemoryMessage, XlaProgram};
 use crate::verdict::RunVerdict;
 use crate::what_if::{DUMP_SNAPSHOT, RECORD_HISTORY};
 use orlop_core::ByteSize;
+use orlop_core::torch::{SMALL_REQUEST_BYTES, TorchConf, segment_size};
 
 /// A device with this much more than a request that it refused is not full.
 const CLEARLY_FREE: u64 = 128 << 20;
+
+/// Lists the sizes that are known, with what each is.
+fn listed<'a>(parts: impl IntoIterator<Item = (Option<u64>, &'a str)>) -> String {
+    let part = |(bytes, what): (Option<u64>, &str)| Some(format!("{} {what}", ByteSize(bytes?)));
+    parts.into_iter().filter_map(part).collect::<Vec<_>>().join(", ")
+}
 
 impl XlaProgram {
     fn sentence(&self, total: Option<u64>) -> String {
@@ -16,15 +23,13 @@ impl XlaProgram {
             (self.temporaries, "temporaries"),
             (self.fragmentation, "lost between temporaries"),
         ];
-        let parts =
-            parts.into_iter().filter_map(|(bytes, what)| Some((bytes.filter(|&bytes| bytes > 0)?, what)));
-        let parts: Vec<String> = parts.map(|(bytes, what)| format!("{} {what}", ByteSize(bytes))).collect();
+        let parts = listed(parts.map(|(bytes, what)| (bytes.filter(|&bytes| bytes > 0), what)));
         let mut text = format!("The compiled program needs {}", ByteSize(self.total));
         if let Some(total) = total {
             text += &format!(" of {}", ByteSize(total));
         }
         if !parts.is_empty() {
-            text += &format!(": {}", parts.join(", "));
+            text += &format!(": {parts}");
         }
         text + ". Use smaller batches, jax.checkpoint, or donate_argnums."
     }
@@ -66,21 +71,13 @@ impl OutOfMemoryMessage {
         needed.checked_sub(self.available()?).filter(|&bytes| bytes > 0)
     }
 
-    /// Returns the bytes that PyTorch asks the driver for, to serve the request from a new segment.
-    fn segment(&self) -> Option<u64> {
-        const MIB: u64 = 1 << 20;
-        Some(match self.requested? {
-            bytes if bytes <= MIB => 2 * MIB,
-            bytes if bytes < 10 * MIB => 20 * MIB,
-            bytes => bytes.checked_next_multiple_of(2 * MIB)?,
-        })
-    }
-
-    /// Returns the free bytes that the driver had beyond the segment which it refused, within the limit of
-    /// the
-    /// process. `None` if a segment had no room.
+    /// Returns the free bytes that the driver had beyond the segment which it refused to PyTorch, within the
+    /// limit of the process. `None` if a segment had no room.
     fn refused_with(&self) -> Option<u64> {
-        let segment = self.segment().filter(|_| self.framework.is_torch_device())?;
+        let requested = self.requested.filter(|_| self.framework.is_torch_device())?;
+        let size = usize::try_from(requested).ok()?;
+        let segment = segment_size(size, SMALL_REQUEST_BYTES, TorchConf::default().large_segment_size)?;
+        let segment = u64::try_from(segment).ok()?;
         let reserved = self.live?.saturating_add(self.unused?);
         if self.limit.is_some_and(|limit| reserved.saturating_add(segment) > limit) {
             return None;
@@ -103,19 +100,15 @@ impl OutOfMemoryMessage {
             }
             _ => None,
         };
-        let parts = [
+        let parts = listed([
             (self.live, "live"),
             (self.unused, "reserved but unused"),
             (outside, "of this process outside the allocator"),
             (self.free, "free on the device"),
             (self.beside().filter(|&bytes| bytes > 0), "of other programs and libraries"),
-        ];
-        let parts: Vec<String> = parts
-            .into_iter()
-            .filter_map(|(bytes, what)| Some(format!("{} {what}", ByteSize(bytes?))))
-            .collect();
+        ]);
         if !parts.is_empty() {
-            text += &format!("; {}", parts.join(", "));
+            text += &format!("; {parts}");
         }
         if let Some(total) = self.total {
             text += &format!(", of {}", ByteSize(total));

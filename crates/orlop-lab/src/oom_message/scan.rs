@@ -13,6 +13,13 @@ pub(super) fn start_of(text: &str, bytes: usize) -> &str {
     end.and_then(|end| text.get(..end)).unwrap_or(text)
 }
 
+/// The text up to the next message: the first of `starts` behind its own beginning.
+pub(super) fn until_next(text: &str, starts: impl IntoIterator<Item = &'static str>) -> &str {
+    let next = |start| text.get(1..).and_then(|rest| rest.find(start));
+    let end = starts.into_iter().filter_map(next).min().map_or(text.len(), |end| end + 1);
+    text.get(..end).unwrap_or(text)
+}
+
 /// The last `bytes` bytes of a text before a position, or a few less that begin with a character.
 pub(super) fn before(text: &str, at: usize, bytes: usize) -> &str {
     let start = (at.saturating_sub(bytes)..=at).find(|&start| text.is_char_boundary(start));

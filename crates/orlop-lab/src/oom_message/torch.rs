@@ -1,6 +1,6 @@
 //! Messages of PyTorch, of all forms since PyTorch 1.0.
 
-use super::scan::{after, size_after, size_at_start, size_before};
+use super::scan::{after, size_after, size_at_start, size_before, until_next};
 use super::{Framework, OutOfMemoryMessage};
 
 /// A message ends here: the next line begins something else. No form has more characters.
@@ -33,9 +33,7 @@ fn message_at(log: &str, at: usize) -> &str {
     let text = log.get(at..).unwrap_or_default();
     let end = text.char_indices().nth(MAX_LENGTH).map_or(text.len(), |(end, _)| end);
     let text = text.get(..end).unwrap_or(text);
-    let next = |(start, _): &(&str, Framework)| text.get(1..).and_then(|rest| rest.find(start));
-    let end = STARTS.iter().filter_map(next).min().map_or(text.len(), |end| end + 1);
-    text.get(..end).unwrap_or(text)
+    until_next(text, STARTS.map(|(start, _)| start))
 }
 
 fn read(text: &str, framework: Framework) -> OutOfMemoryMessage {

@@ -1,7 +1,7 @@
 //! Messages of XLA: a request that failed, with the sizes of the compiled program where XLA adds them, and a
 //! program that its compiler refused for a TPU.
 
-use super::scan::{after, short_size_after, size_after, start_of};
+use super::scan::{after, short_size_after, size_after, start_of, until_next};
 use super::{Framework, OutOfMemoryMessage};
 use serde::Serialize;
 
@@ -38,20 +38,12 @@ pub(super) fn messages(log: &str) -> Vec<(usize, OutOfMemoryMessage)> {
     let mut found = Vec::new();
     for status in STATUS {
         for (at, _) in log.match_indices(status) {
-            let text = text_from(log, at);
+            let text = until_next(start_of(log.get(at..).unwrap_or_default(), STATISTICS), STATUS);
             let rest = text.get(status.len()..).unwrap_or_default();
             found.extend(request(rest).or_else(|| refused_program(rest)).map(|message| (at, message)));
         }
     }
     found
-}
-
-/// Returns the text from a position on, to the next message at most.
-fn text_from(log: &str, at: usize) -> &str {
-    let text = start_of(log.get(at..).unwrap_or_default(), STATISTICS);
-    let next = |status: &&str| text.get(1..).and_then(|rest| rest.find(*status));
-    let end = STATUS.iter().filter_map(next).min().map_or(text.len(), |end| end + 1);
-    text.get(..end).unwrap_or(text)
 }
 
 fn request(text: &str) -> Option<OutOfMemoryMessage> {
