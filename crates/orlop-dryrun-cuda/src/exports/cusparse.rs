@@ -30,92 +30,44 @@ created! {
     cusparseSpSM_createDescr
 }
 
-library_calls! {
-    fn cusparseSpMV_bufferSize(
-        _handle: usize,
-        _transposed: i32,
-        _alpha: usize,
-        _a: usize,
-        _x: usize,
-        _beta: usize,
-        _y: usize,
-        _compute: i32,
-        _algorithm: i32,
-        bytes: Out<usize>,
-    ) |machine| { no_workspace(machine, &bytes) }
+/// Defines functions that tell a workspace: each with the other arguments before its bytes.
+macro_rules! without_workspace {
+    ($($($name:ident)+ ($($argument:ident: $kind:ty),* $(,)?);)*) => {
+        $(without_workspace! { @each [$($name)+] ($($argument: $kind),*) })*
+    };
+    (@each [$($name:ident)+] $arguments:tt) => { $(without_workspace! { @one $name $arguments })+ };
+    (@one $name:ident ($($argument:ident: $kind:ty),*)) => {
+        library_calls! {
+            fn $name($($argument: $kind,)* bytes: Out<usize>) |machine| { no_workspace(machine, &bytes) }
+        }
+    };
+}
 
-    fn cusparseSpMM_bufferSize(
-        _handle: usize,
-        _transposed_a: i32,
-        _transposed_b: i32,
-        _alpha: usize,
-        _a: usize,
-        _b: usize,
-        _beta: usize,
-        _c: usize,
-        _compute: i32,
-        _algorithm: i32,
-        bytes: Out<usize>,
-    ) |machine| { no_workspace(machine, &bytes) }
+without_workspace! {
+    cusparseSpMV_bufferSize
+    (
+        _handle: usize, _transposed: i32, _alpha: usize, _a: usize, _x: usize, _beta: usize, _y: usize,
+        _compute: i32, _algorithm: i32,
+    );
 
-    fn cusparseSDDMM_bufferSize(
-        _handle: usize,
-        _transposed_a: i32,
-        _transposed_b: i32,
-        _alpha: usize,
-        _a: usize,
-        _b: usize,
-        _beta: usize,
-        _c: usize,
-        _compute: i32,
-        _algorithm: i32,
-        bytes: Out<usize>,
-    ) |machine| { no_workspace(machine, &bytes) }
+    cusparseSpMM_bufferSize cusparseSDDMM_bufferSize
+    (
+        _handle: usize, _transposed_a: i32, _transposed_b: i32, _alpha: usize, _a: usize, _b: usize,
+        _beta: usize, _c: usize, _compute: i32, _algorithm: i32,
+    );
 
-    fn cusparseSpSV_bufferSize(
-        _handle: usize,
-        _transposed: i32,
-        _alpha: usize,
-        _a: usize,
-        _x: usize,
-        _y: usize,
-        _compute: i32,
-        _algorithm: i32,
-        _solution: usize,
-        bytes: Out<usize>,
-    ) |machine| { no_workspace(machine, &bytes) }
+    cusparseSpSV_bufferSize
+    (
+        _handle: usize, _transposed: i32, _alpha: usize, _a: usize, _x: usize, _y: usize, _compute: i32,
+        _algorithm: i32, _solution: usize,
+    );
 
-    fn cusparseSpSM_bufferSize(
-        _handle: usize,
-        _transposed_a: i32,
-        _transposed_b: i32,
-        _alpha: usize,
-        _a: usize,
-        _b: usize,
-        _c: usize,
-        _compute: i32,
-        _algorithm: i32,
-        _solution: usize,
-        bytes: Out<usize>,
-    ) |machine| { no_workspace(machine, &bytes) }
+    cusparseSpSM_bufferSize
+    (
+        _handle: usize, _transposed_a: i32, _transposed_b: i32, _alpha: usize, _a: usize, _b: usize,
+        _c: usize, _compute: i32, _algorithm: i32, _solution: usize,
+    );
 
-    fn cusparseXcoosort_bufferSizeExt(
-        _handle: usize,
-        _m: i32,
-        _n: i32,
-        _elements: i32,
-        _rows: usize,
-        _columns: usize,
-        bytes: Out<usize>,
-    ) |machine| { no_workspace(machine, &bytes) }
-
-    fn cusparseXcsrsort_bufferSizeExt(
-        _handle: usize,
-        _m: i32,
-        _n: i32,
-        _elements: i32,
-        _rows: usize,
-        _columns: usize,
-        bytes: Out<usize>,
-    ) |machine| { no_workspace(machine, &bytes) }
+    cusparseXcoosort_bufferSizeExt cusparseXcsrsort_bufferSizeExt
+    (_handle: usize, _m: i32, _n: i32, _elements: i32, _rows: usize, _columns: usize);
 }
