@@ -61,9 +61,12 @@ pub(crate) fn distinct_elements_argument(kernel: &str) -> Option<usize> {
     found.map(|&(_, _, argument)| argument)
 }
 
+/// Parts of the mangled names of the maximum of a tensor of 64-bit and of 32-bit integers.
+const INTEGER_MAXIMUM: [&str; 2] = ["MaxNanFunctorIlE", "MaxNanFunctorIiE"];
+
 /// Returns `true` for the maximum of a tensor of integers.
 pub(crate) fn is_integer_maximum(kernel: &str) -> bool {
-    ["l", "i"].iter().any(|letter| kernel.contains(&format!("MaxNanFunctorI{letter}E")))
+    INTEGER_MAXIMUM.iter().any(|part| kernel.contains(part))
 }
 
 /// Returns `true` if the count of the reduction before is still the last result.

@@ -112,7 +112,9 @@ impl KvPool {
         let tails = self.tails_at(slot, tokens).ok_or(KvError::NoCheckpoint { position: tokens })?;
         let mut blocks = self.blocks_to_store(slot, tokens, &tails);
         let prompt_end = self.state(slot).prompt_end;
-        if let Some(tails) = self.tails_at(slot, prompt_end).filter(|_| (1..tokens).contains(&prompt_end)) {
+        if (1..tokens).contains(&prompt_end)
+            && let Some(tails) = self.tails_at(slot, prompt_end)
+        {
             // The full blocks of runs are listed; one that the prompt ends in has a name of its own.
             let is_listed = |block: &PrefixBlock| {
                 self.is_run(block.group) && block.key.tokens == self.geometry.groups()[block.group].span()
