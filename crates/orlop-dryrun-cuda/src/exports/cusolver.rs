@@ -28,7 +28,7 @@ fn element_bytes(data_type: i32) -> i64 {
     }
 }
 
-/// Counts a workspace of `elements`, and returns them; an invalid value for what is no size of a matrix.
+/// Counts a workspace of `elements`, and returns them; fails if their number is negative or overflows.
 fn workspace(machine: &mut Machine, elements: Option<i64>) -> Outcome<i64> {
     machine.counters.solver_workspaces += 1;
     elements.filter(|&elements| elements >= 0).ok_or(INVALID_VALUE)

@@ -58,8 +58,8 @@ def write_results(process):
 
 
 def start_recording(torch):
-    # No stacks of frees: PyTorch 2.11 loses an exception of Python that is on its way when it takes one, such as
-    # that by which checkpoint() ends a recomputation.
+    # No stacks of frees: PyTorch 2.11 loses a pending Python exception when it records one, such as the exception
+    # that ends the recomputation of checkpoint().
     torch.cuda.memory._record_memory_history(context="alloc", stacks="python")
     lines.start()
     atexit.register(write_results, os.getpid())

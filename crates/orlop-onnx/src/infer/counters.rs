@@ -44,7 +44,7 @@ impl Counters {
     }
 
     /// Sets the counters in a state, which is the hull of those before and after an iteration with `facts`. A
-    /// counter that this iteration moves by another step is none.
+    /// counter that this iteration moves by another step is removed.
     pub(super) fn hold(&mut self, body: &Captured<'_>, facts: &Facts, state: &mut [Fact]) {
         let way = Way::new(body.scope(), facts);
         self.0.retain(|counter| way.step(counter.position) == Some(counter.step));

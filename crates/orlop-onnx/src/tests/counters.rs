@@ -53,7 +53,7 @@ fn counters_have_the_bound_of_the_iterations() {
     assert_eq!((sizes(&down, "y"), row(&down)), (vec![10_000], vec![10_000]));
 }
 
-/// What looks like a counter in the first iteration is none if later ones add another number.
+/// What looks like a counter in the first iteration is not one if later ones add another number.
 #[test]
 fn numbers_that_grow_in_other_ways_have_no_bound() {
     let faster = vec![node("Add", &["m", "m"], &["grown"]), node("Add", &["n", "m"], &["next"])];

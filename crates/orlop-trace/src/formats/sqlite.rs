@@ -222,7 +222,7 @@ mod tests {
         write_pages(&history, &mut written, 1000).unwrap();
         let pages = written.len() as u64 / PAGE_BYTES;
         assert!((11..1000).contains(&pages), "{pages}");
-        // The maximum itself is none too many.
+        // The maximum itself is allowed.
         write_pages(&history, &mut Vec::new(), pages).unwrap();
         write_pages(&history, &mut Vec::new(), pages - 1).unwrap_err();
     }

@@ -89,7 +89,7 @@ class record(contextlib.ContextDecorator):
             return
         self._is_outer = _is_history_enabled(torch)
         if not self._is_outer:
-            # No stacks of frees: PyTorch 2.11 loses an exception of Python that is on its way when it takes one.
+            # No stacks of frees: PyTorch 2.11 loses a pending Python exception when it records one.
             torch.cuda.memory._record_memory_history(
                 enabled="all", context="alloc", stacks=self._stacks, max_entries=self._max_entries
             )
