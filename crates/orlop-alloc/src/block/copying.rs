@@ -266,7 +266,7 @@ pub(super) mod tests {
     use crate::backing::{Null, System};
     use crate::caching::Caching;
     use crate::engine::Direct;
-    use crate::{Allocator, HostOps, Record, Request};
+    use crate::{Access, Allocator, HostOps, Request};
     use orlop_core::{Device, StreamId};
     use std::ptr::NonNull;
 
