@@ -24,6 +24,9 @@ impl MemoryBlock {
         let record = Record::new(ptr, bytes, self.device, self.access);
         let source = MemorySource::Part;
         let record = Record { requested, whole, kind, tag, stream, align, source, ..record };
+        if self.is_unfinished() {
+            record.uses.record_unfinished();
+        }
         Block::new(RawBlock::new(box_record(record)))
     }
 
@@ -80,5 +83,23 @@ mod tests {
         assert_eq!(allocator.stats().live(), 1024);
         drop(inner);
         assert_eq!(allocator.stats().live(), 0);
+    }
+
+    #[test]
+    #[cfg_attr(any(miri, orlop_asan), ignore = "it leaks memory, as it must")]
+    fn a_part_that_a_device_may_still_write_keeps_all_parts_from_the_host() {
+        let allocator = Direct::new(System::new()).into_ref();
+        let whole = allocator.allocate(&Request::new(1024)).unwrap().share();
+        // SAFETY: inside, and nothing else uses the bytes.
+        let [first, second] = [0, 512].map(|offset| unsafe { whole.part(offset, 64) }.share());
+        // SAFETY: as above.
+        let inner = unsafe { first.part(8, 8) };
+        inner.raw().record_unfinished();
+        // SAFETY: as above.
+        let later = unsafe { second.part(8, 8) };
+        assert!([&first, &second, &whole].iter().all(|block| block.check_host().is_err()));
+        assert!(inner.bytes().is_err() && later.bytes().is_err());
+        drop((first, second, whole, inner, later));
+        assert_eq!(allocator.stats().live(), 1024, "leaked");
     }
 }

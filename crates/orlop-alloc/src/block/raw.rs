@@ -228,26 +228,20 @@ impl Record {
     }
 
     /// Notes that work of a device on the block may run for an unknown time, since waiting for it failed: the
-    /// host cannot access the block any more, and dropping it leaks its memory. For a part, that is the whole
-    /// that it is of.
+    /// host cannot access the block any more, and dropping it leaks its memory. The same holds for the blocks
+    /// that it is a part of, and for their other parts.
     pub fn record_unfinished(&self) {
-        self.undivided().uses.record_unfinished();
+        let mut next = Some(self);
+        while let Some(record) = next {
+            record.uses.record_unfinished();
+            next = record.whole.as_deref();
+        }
     }
 
-    /// Returns `true` if work on the block, or on a part of the same whole, could not be waited for.
+    /// Returns `true` if work on the block, or on another part of its whole, could not be waited for.
     #[inline]
     pub(crate) fn is_unfinished(&self) -> bool {
-        self.undivided().uses.is_unfinished()
-    }
-
-    /// Returns the record of the block that this one is a part of, at any depth, or this one.
-    #[inline]
-    fn undivided(&self) -> &Self {
-        let mut record = self;
-        while let Some(whole) = &record.whole {
-            record = whole;
-        }
-        record
+        self.uses.is_unfinished() || self.whole.as_ref().is_some_and(|whole| whole.uses.is_unfinished())
     }
 }
 
