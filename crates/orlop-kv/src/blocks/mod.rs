@@ -4,6 +4,7 @@
 //! index. Its pages are live as long as it is pinned, idle while only the index has it, and free afterwards.
 
 mod pledges;
+mod users;
 mod verify;
 
 use crate::geometry::{GroupKind, KvGeometry};
@@ -36,6 +37,8 @@ pub(crate) struct BlockRecord {
 struct GroupBlocks {
     class: u32,
     parts: usize,
+    /// Bytes of a block.
+    bytes: u64,
     /// Whether sequences return blocks before they end.
     is_rolling: bool,
     records: Vec<BlockRecord>,
@@ -90,6 +93,7 @@ impl Blocks {
         let groups = geometry.pages().iter().zip(geometry.groups()).map(|(pages, group)| GroupBlocks {
             class: pages.class,
             parts: pages.parts as usize,
+            bytes: u64::from(pages.parts) * geometry.classes().get(pages.class as usize).map_or(0, |&b| b),
             is_rolling: matches!(
                 group.kind,
                 GroupKind::Window { .. } | GroupKind::Chunked { .. } | GroupKind::State
@@ -182,8 +186,7 @@ impl Blocks {
 
     /// Returns the bytes of a block.
     pub(crate) fn block_bytes(&self, group: usize) -> u64 {
-        let (class, parts) = self.class_and_parts(group);
-        if parts == 0 { 0 } else { self.pages.classes()[class].bytes * parts }
+        self.groups[group].bytes
     }
 
     /// Allocates a block for a sequence, without evicting. `needs` are the pages by class that must be
@@ -196,13 +199,9 @@ impl Blocks {
         tenant: u32,
         needs: &mut [u64],
     ) -> Option<u32> {
+        let id = self.unused_id(group);
         let blocks = &mut self.groups[group];
         let (class, at) = (blocks.class, blocks.class as usize);
-        let id = blocks.unused.pop().unwrap_or_else(|| {
-            blocks.records.push(BlockRecord::default());
-            blocks.pages.resize(blocks.pages.len() + blocks.parts, NULL);
-            u32::try_from(blocks.records.len() - 1).unwrap_or(NULL)
-        });
         let start = id as usize * blocks.parts;
         for part in 0..blocks.parts {
             let Some(page) = self.pages.take(class, owner, needs) else {
@@ -217,72 +216,52 @@ impl Blocks {
             blocks.pages[start + part] = page;
             needs[at] = needs[at].saturating_sub(1);
         }
-        blocks.records[id as usize] = BlockRecord { users: 1, pins: 1, tenant, ..BlockRecord::default() };
-        self.set_owner(group, id, owner);
-        self.charge(group, owner);
-        let bytes = self.block_bytes(group);
-        self.used_bytes += bytes;
-        self.tenants[tenant as usize].live += bytes;
+        self.enter(group, id, owner, tenant);
         Some(id)
     }
 
-    /// Adds a sequence to the users. It becomes the owner of a rolling group's block that was idle.
-    pub(crate) fn add_user(&mut self, group: usize, block: u32, owner: u32) {
-        let is_rolling = self.groups[group].is_rolling;
-        let record = &mut self.groups[group].records[block as usize];
-        record.users += 1;
-        let (is_first, was_idle) = (record.users == 1, record.pins == 0);
-        if was_idle && is_rolling {
-            self.set_owner(group, block, owner);
-            self.charge(group, owner);
-        } else if is_first && !was_idle {
-            // Pinned by a step or a ticket only: its owner has let go of it.
-            self.leave_to_others(group, block);
-        }
-        if is_first {
-            self.used_bytes += self.block_bytes(group);
-        }
-        self.pin(group, block);
+    /// Returns `true` if these pages, by class, are pledged to an owner and can be taken without a search.
+    pub(crate) fn are_at_hand(&self, owner: u32, pages: &[u64]) -> bool {
+        self.is_within_pledge(owner, pages) && self.pages.are_at_hand(owner, pages)
     }
 
-    /// Adds a sequence to the users of a fork's blocks, which another sequence uses. Tokens before `len` must
-    /// not be written by others.
-    pub(crate) fn share(&mut self, group: usize, blocks: &[u32], span: u32, len: u32) {
-        let records = &mut self.groups[group].records;
-        let mut left = len;
-        for &block in blocks {
-            if block != NULL {
-                let record = &mut records[block as usize];
-                record.users += 1;
-                record.pins += 1;
-                record.valid = record.valid.max(left.min(span));
-            }
-            left = left.saturating_sub(span);
+    /// Allocates a block whose pages are at hand, and returns it with its pages. `None` if they are not.
+    pub(crate) fn allocate_at_hand(
+        &mut self,
+        group: usize,
+        owner: u32,
+        tenant: u32,
+    ) -> Option<(u32, &[u32])> {
+        let id = self.unused_id(group);
+        let blocks = &mut self.groups[group];
+        let start = id as usize * blocks.parts;
+        for page in &mut blocks.pages[start..start + blocks.parts] {
+            *page = self.pages.take_at_hand(blocks.class, owner)?;
         }
+        self.enter(group, id, owner, tenant);
+        Some((id, self.pages_of(group, id)))
     }
 
-    /// Ends a sequence's use; the pin stays.
-    pub(crate) fn remove_user(&mut self, group: usize, block: u32, owner: u32) {
-        let record = &mut self.groups[group].records[block as usize];
-        record.users -= 1;
-        if record.users == 0 {
-            self.used_bytes -= self.block_bytes(group);
-        } else if self.live_owner(self.record(group, block)) == Some(owner) {
-            self.leave_to_others(group, block);
-        }
+    /// Returns the id of a block that is not in use.
+    fn unused_id(&mut self, group: usize) -> u32 {
+        let blocks = &mut self.groups[group];
+        blocks.unused.pop().unwrap_or_else(|| {
+            blocks.records.push(BlockRecord::default());
+            blocks.pages.resize(blocks.pages.len() + blocks.parts, NULL);
+            u32::try_from(blocks.records.len() - 1).unwrap_or(NULL)
+        })
     }
 
-    /// The owner, if there is one, gets the pages of a block back that others use.
-    fn leave_to_others(&mut self, group: usize, block: u32) {
-        let Some(owner) = self.live_owner(self.record(group, block)) else { return };
-        let (class, parts) = self.class_and_parts(group);
-        let is_rolling = self.groups[group].is_rolling;
-        let record = &mut self.groups[group].records[block as usize];
-        record.owner = if is_rolling { ORPHAN } else { NO_OWNER };
-        if is_rolling {
-            self.orphans[class] += parts;
-            self.credit(group, owner);
-        }
+    /// Enters a block into the books that a sequence was given with live pages.
+    fn enter(&mut self, group: usize, block: u32, owner: u32, tenant: u32) {
+        let bytes = self.block_bytes(group);
+        let owner_generation = self.generations[owner as usize];
+        let record =
+            BlockRecord { users: 1, pins: 1, tenant, owner, owner_generation, ..BlockRecord::default() };
+        self.groups[group].records[block as usize] = record;
+        self.charge(group, owner);
+        self.used_bytes += bytes;
+        self.tenants[tenant as usize].live += bytes;
     }
 
     pub(crate) fn pin(&mut self, group: usize, block: u32) {

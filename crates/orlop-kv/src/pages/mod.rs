@@ -8,6 +8,7 @@
 //! the live pages of partly live large pages are counted, so that [`LargePages::shortage`] says exactly what
 //! could be allocated if the whole cache were evicted, before anything is.
 
+mod take;
 mod verify;
 
 use crate::geometry::KvGeometry;
@@ -194,6 +195,16 @@ impl LargePages {
         Shortage { needed: each.fold(0, u64::saturating_add), available: u64::from(self.available()) }
     }
 
+    /// Returns `true` if `needs` fit for sure when pages come into use: `pins`, by class, wherever they are.
+    pub(crate) fn fits_beside(&self, needs: &[u64], pins: &[u64]) -> bool {
+        // A page that comes into use is no more to spare in a large page, or takes a large page away.
+        let classes = self.classes.iter().zip(needs).zip(pins).map(|((class, &need), &pins)| {
+            let slack = class.slack.saturating_sub(pins);
+            pins.saturating_add(need.saturating_sub(slack).div_ceil(u64::from(class.per_large)))
+        });
+        classes.fold(0, u64::saturating_add) <= u64::from(self.available())
+    }
+
     /// Returns `true` if these pages, by class, are free now.
     pub(crate) fn has_free(&self, needs: &[u64]) -> bool {
         let large = self
@@ -202,90 +213,6 @@ impl LargePages {
             .zip(needs)
             .map(|(class, &need)| need.saturating_sub(class.free).div_ceil(u64::from(class.per_large)));
         large.fold(0, u64::saturating_add) <= u64::from(self.empty())
-    }
-
-    /// Returns `true` if a page of this class may be taken from a large page without a live page: the need
-    /// for the class, of which the page is part, counts on one, or one is to spare.
-    fn may_occupy(&self, class: u32, needs: &[u64]) -> bool {
-        needs[class as usize] > self.classes[class as usize].slack || self.shortage(needs).spare() > 0
-    }
-
-    /// Takes a page for `owner`, without evicting: from a large page of the owner, from an empty one, from
-    /// one of another owner. The page is live. `needs` as for [`Self::may_occupy`].
-    pub(crate) fn take(&mut self, class: u32, owner: u32, needs: &[u64]) -> Option<u32> {
-        let list = self.list(owner, class);
-        let head = self.heads[list];
-        if head != NULL && self.large[head as usize].live > 0 {
-            return Some(self.take_from(head));
-        }
-        let may_occupy = self.may_occupy(class, needs);
-        let own = self.usable_in(list, may_occupy);
-        let large = match own {
-            Some(own) => own,
-            None if may_occupy && !self.empty.is_empty() => self.divide(class, owner)?,
-            None => self.usable_of_others(class, may_occupy)?,
-        };
-        Some(self.take_from(large))
-    }
-
-    /// Returns a large page of a list, which have free pages: one with a live page, if others may not be
-    /// taken.
-    fn usable_in(&self, list: usize, may_occupy: bool) -> Option<u32> {
-        let mut at = self.heads[list];
-        while at != NULL && !may_occupy && self.large[at as usize].live == 0 {
-            at = self.large[at as usize].next;
-        }
-        (at != NULL).then_some(at)
-    }
-
-    /// Returns a large page of any owner with a free page: of ended sequences first.
-    fn usable_of_others(&self, class: u32, may_occupy: bool) -> Option<u32> {
-        if self.classes[class as usize].free == 0 {
-            return None;
-        }
-        let mut lists = (class as usize..self.heads.len()).step_by(self.classes.len());
-        lists.find_map(|list| self.usable_in(list, may_occupy))
-    }
-
-    fn divide(&mut self, class: u32, owner: u32) -> Option<u32> {
-        let large = self.empty.pop()?;
-        let per_large = self.classes[class as usize].per_large;
-        let bits = large as usize * self.words;
-        for (word, bits) in self.bits[bits..bits + self.words].iter_mut().enumerate() {
-            let left = (per_large as usize).saturating_sub(word * 64);
-            *bits = if left >= 64 { u64::MAX } else { (1 << left) - 1 };
-        }
-        let page = &mut self.large[large as usize];
-        (page.class, page.owner, page.free) = (class, owner, per_large);
-        self.classes[class as usize].free += u64::from(per_large);
-        // A large page of one page is in no list: it is taken at once.
-        if per_large > 1 {
-            self.link(large);
-        }
-        Some(large)
-    }
-
-    fn take_from(&mut self, large: u32) -> u32 {
-        let bits = large as usize * self.words;
-        let mut slot = 0;
-        for (word, bits) in (0_u32..).zip(&mut self.bits[bits..bits + self.words]) {
-            if *bits != 0 {
-                slot = word * 64 + bits.trailing_zeros();
-                *bits &= *bits - 1;
-                break;
-            }
-        }
-        let page = &mut self.large[large as usize];
-        page.free -= 1;
-        let (class, is_full) = (page.class, page.free == 0);
-        self.classes[class as usize].free -= 1;
-        if is_full && self.classes[class as usize].per_large > 1 {
-            self.unlink(large);
-        }
-        self.classes[class as usize].idle += 1;
-        let id = large * self.classes[class as usize].per_large + slot;
-        self.set_live(class, id);
-        id
     }
 
     /// Marks an idle page as live.

@@ -1,5 +1,6 @@
 //! [`KvPoolBuilder`]: the settings of a pool.
 
+use super::growth::GrowingGroups;
 use super::sequence::DroppedSequences;
 use super::stats::Counters;
 use super::step::StepRecord;
@@ -291,6 +292,7 @@ impl KvPoolBuilder {
         if let Some(limit) = self.settings.event_limit {
             index.record_events(&self.geometry, self.settings.shard, limit);
         }
+        let growing = GrowingGroups::new(&self.geometry);
         Ok(KvPool {
             geometry: Arc::new(self.geometry),
             settings: self.settings,
@@ -300,6 +302,7 @@ impl KvPoolBuilder {
             index,
             tail_groups,
             state_groups,
+            growing,
             sequences: Vec::new(),
             unused_sequences: Vec::new(),
             drops: Arc::new(DroppedSequences::default()),

@@ -1,6 +1,6 @@
 //! [`KvPool`]: one budget of KV memory for all layer groups of a model, and what is done with it.
 //!
-//! `builder` makes it; `admit` starts sequences; `append` schedules tokens in the open step; `step` closes
+//! `builder` makes it; `admit` starts sequences; `append` schedules tokens in the open step, `growth` is its fast path; `step` closes
 //! and settles steps; `rewind` forks and truncates; `register` feeds the index; `export` writes what kernels
 //! read; `rows` copies for engines without kernels of their own.
 
@@ -10,6 +10,7 @@ mod builder;
 mod capacity;
 mod events;
 mod export;
+mod growth;
 mod kernel_blocks;
 mod layers;
 mod lengths;
@@ -43,6 +44,7 @@ pub use self::ticket::{StorePage, TicketId};
 
 use self::append::NewBlock;
 use self::builder::Settings;
+use self::growth::GrowingGroups;
 use self::sequence::{DroppedSequences, SequenceState};
 use self::sleep::SleepRecord;
 use self::stats::Counters;
@@ -71,6 +73,7 @@ pub struct KvPool {
     tail_groups: Vec<usize>,
     /// Groups with states that a hit needs.
     state_groups: Vec<usize>,
+    growing: GrowingGroups,
     sequences: Vec<SequenceState>,
     unused_sequences: Vec<u32>,
     drops: Arc<DroppedSequences>,
