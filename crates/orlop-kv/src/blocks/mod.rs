@@ -3,6 +3,7 @@
 //! A block is *used* by sequences, *pinned* by these, by steps in flight and by tickets, and *cached* by the
 //! index. Its pages are live as long as it is pinned, idle while only the index has it, and free afterwards.
 
+mod at_hand;
 mod pledges;
 mod users;
 mod verify;
@@ -31,6 +32,13 @@ pub(crate) struct BlockRecord {
     /// Distinguishes owners that had the same number.
     owner_generation: u32,
     tenant: u32,
+}
+
+impl BlockRecord {
+    /// The record of a block that a sequence was given.
+    fn new(owner: u32, owner_generation: u32, tenant: u32) -> Self {
+        Self { users: 1, pins: 1, tenant, owner, owner_generation, ..Self::default() }
+    }
 }
 
 #[derive(Debug)]
@@ -216,30 +224,13 @@ impl Blocks {
             blocks.pages[start + part] = page;
             needs[at] = needs[at].saturating_sub(1);
         }
-        self.enter(group, id, owner, tenant);
+        let owner_generation = self.generations[owner as usize];
+        self.groups[group].records[id as usize] = BlockRecord::new(owner, owner_generation, tenant);
+        self.charge(group, owner);
+        let bytes = self.block_bytes(group);
+        self.used_bytes += bytes;
+        self.tenants[tenant as usize].live += bytes;
         Some(id)
-    }
-
-    /// Returns `true` if these pages, by class, are pledged to an owner and can be taken without a search.
-    pub(crate) fn are_at_hand(&self, owner: u32, pages: &[u64]) -> bool {
-        self.is_within_pledge(owner, pages) && self.pages.are_at_hand(owner, pages)
-    }
-
-    /// Allocates a block whose pages are at hand, and returns it with its pages. `None` if they are not.
-    pub(crate) fn allocate_at_hand(
-        &mut self,
-        group: usize,
-        owner: u32,
-        tenant: u32,
-    ) -> Option<(u32, &[u32])> {
-        let id = self.unused_id(group);
-        let blocks = &mut self.groups[group];
-        let start = id as usize * blocks.parts;
-        for page in &mut blocks.pages[start..start + blocks.parts] {
-            *page = self.pages.take_at_hand(blocks.class, owner)?;
-        }
-        self.enter(group, id, owner, tenant);
-        Some((id, self.pages_of(group, id)))
     }
 
     /// Returns the id of a block that is not in use.
@@ -250,18 +241,6 @@ impl Blocks {
             blocks.pages.resize(blocks.pages.len() + blocks.parts, NULL);
             u32::try_from(blocks.records.len() - 1).unwrap_or(NULL)
         })
-    }
-
-    /// Enters a block into the books that a sequence was given with live pages.
-    fn enter(&mut self, group: usize, block: u32, owner: u32, tenant: u32) {
-        let bytes = self.block_bytes(group);
-        let owner_generation = self.generations[owner as usize];
-        let record =
-            BlockRecord { users: 1, pins: 1, tenant, owner, owner_generation, ..BlockRecord::default() };
-        self.groups[group].records[block as usize] = record;
-        self.charge(group, owner);
-        self.used_bytes += bytes;
-        self.tenants[tenant as usize].live += bytes;
     }
 
     pub(crate) fn pin(&mut self, group: usize, block: u32) {

@@ -42,9 +42,10 @@ impl LargePages {
     }
 
     /// Takes a page that is at hand for a need that is pledged to the owner.
+    #[inline]
     pub(crate) fn take_at_hand(&mut self, class: u32, owner: u32) -> Option<u32> {
         if self.classes[class as usize].per_large == 1 {
-            return self.take_of_empty(class, owner);
+            return self.take_whole(class, owner);
         }
         let head = self.heads[self.list(owner, class)];
         (head != NULL).then(|| self.take_from(head))
@@ -52,14 +53,19 @@ impl LargePages {
 
     /// Takes a page of an empty large page, which becomes the owner's.
     fn take_of_empty(&mut self, class: u32, owner: u32) -> Option<u32> {
-        if self.classes[class as usize].per_large > 1 {
-            return self.divide(class, owner).map(|large| self.take_from(large));
+        if self.classes[class as usize].per_large == 1 {
+            return self.take_whole(class, owner);
         }
-        // The only page of a large page: it is in no list, and there is no other one to count.
+        self.divide(class, owner).map(|large| self.take_from(large))
+    }
+
+    /// Takes the only page of an empty large page. That is in no list, and has no other page to count.
+    #[inline]
+    fn take_whole(&mut self, class: u32, owner: u32) -> Option<u32> {
         let large = self.empty.pop()?;
-        self.bits[large as usize * self.words] = 0;
         let page = &mut self.large[large as usize];
         (page.class, page.owner, page.free, page.live) = (class, owner, 0, 1);
+        self.bits[large as usize * self.words] = 0;
         self.occupied += 1;
         self.classes[class as usize].live += 1;
         Some(large)

@@ -62,22 +62,22 @@ impl KvPool {
             }
             pages_needed[class] += parts;
         }
-        if growing.0.is_empty() || !blocks.are_at_hand(me, pages_needed) {
+        if growing.0.is_empty() || !blocks.charge_at_hand(me, state.tenant, pages_needed) {
             return false;
         }
         let mut least = u64::from(MAX_TOKENS);
-        for growing in &growing.0 {
-            let (group, table) = (growing.group, &mut state.tables[growing.group].blocks);
-            let mut room = table.len() as u64 * u64::from(growing.span);
+        for &GrowingGroup { group, span, .. } in &growing.0 {
+            let table = &mut state.tables[group].blocks;
+            let mut room = table.len() as u64 * u64::from(span);
             if room < u64::from(end) {
-                let Some((block, pages)) = blocks.allocate_at_hand(group, me, state.tenant) else {
-                    return false;
-                };
-                for (part, &page) in (0..).zip(pages) {
+                let mut part = 0;
+                let fresh = |page| {
                     open.fresh.push(FreshPage { group, part, page });
-                }
+                    part += 1;
+                };
+                let Some(block) = blocks.take_at_hand(group, me, state.tenant, fresh) else { return false };
                 table.push(block);
-                room += u64::from(growing.span);
+                room += u64::from(span);
             }
             least = least.min(room);
         }
