@@ -8,14 +8,16 @@ mod pledges;
 mod users;
 mod verify;
 
+use crate::free_ids::FreeIds;
 use crate::geometry::{GroupKind, KvGeometry};
 use crate::pages::{LargePages, NO_OWNER, NULL};
 
 /// The owner of blocks that others use after their owner let go of them.
 const ORPHAN: u32 = u32::MAX;
 
-/// What the pool knows of a block.
+/// What the pool knows of a block: half a cache line.
 #[derive(Debug, Clone, Copy, Default)]
+#[repr(align(32))]
 pub(crate) struct BlockRecord {
     /// Sequences that have the block in a table.
     pub(crate) users: u32,
@@ -52,7 +54,7 @@ struct GroupBlocks {
     records: Vec<BlockRecord>,
     /// `parts` pages for each block.
     pages: Vec<u32>,
-    unused: Vec<u32>,
+    unused: FreeIds,
 }
 
 impl GroupBlocks {
@@ -108,7 +110,7 @@ impl Blocks {
             ),
             records: Vec::new(),
             pages: Vec::new(),
-            unused: Vec::new(),
+            unused: FreeIds::default(),
         });
         let classes = geometry.classes().len();
         Self {
@@ -218,7 +220,7 @@ impl Blocks {
                     self.pages.free(class, page);
                     needs[at] += 1;
                 }
-                blocks.unused.push(id);
+                blocks.unused.insert(id);
                 return None;
             };
             blocks.pages[start + part] = page;
@@ -239,7 +241,9 @@ impl Blocks {
         blocks.unused.pop().unwrap_or_else(|| {
             blocks.records.push(BlockRecord::default());
             blocks.pages.resize(blocks.pages.len() + blocks.parts, NULL);
-            u32::try_from(blocks.records.len() - 1).unwrap_or(NULL)
+            let count = u32::try_from(blocks.records.len()).unwrap_or(NULL);
+            blocks.unused.make_room(count);
+            count - 1
         })
     }
 
@@ -320,7 +324,7 @@ impl Blocks {
         for part in 0..blocks.parts {
             self.pages.free(blocks.class, blocks.pages[block as usize * blocks.parts + part]);
         }
-        blocks.unused.push(block);
+        blocks.unused.insert(block);
     }
 
     /// Returns the blocks of a group that are not free, with their records.
@@ -333,7 +337,8 @@ impl Blocks {
     pub(crate) fn metadata_bytes(&self) -> usize {
         let group = |group: &GroupBlocks| {
             group.records.capacity() * size_of::<BlockRecord>()
-                + (group.pages.capacity() + group.unused.capacity()) * size_of::<u32>()
+                + group.pages.capacity() * size_of::<u32>()
+                + group.unused.bytes()
         };
         self.groups.iter().map(group).sum()
     }

@@ -12,12 +12,13 @@
 //! * a node has the run groups' blocks of all of its tokens: from the block that holds its first token to the
 //!   block that holds its last one, which may be partial;
 //! * a leaf ends with a boundary: nothing is cached that no hit can reach;
-//! * a boundary is in the heap of candidates, or parked because its blocks are in use.
+//! * a boundary is in the queue of candidates, or parked because its blocks are in use.
 
 mod announce;
 mod evict;
 mod node;
 mod pins;
+mod queue;
 mod rank;
 mod recent;
 mod register;

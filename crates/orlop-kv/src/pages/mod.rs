@@ -11,6 +11,7 @@
 mod take;
 mod verify;
 
+use crate::free_ids::FreeIds;
 use crate::geometry::KvGeometry;
 use std::ops::Range;
 
@@ -20,7 +21,9 @@ pub(crate) const NULL: u32 = u32::MAX;
 /// The owner of large pages whose sequence has ended.
 pub(crate) const NO_OWNER: u32 = 0;
 
+/// A large page: half a cache line.
 #[derive(Debug, Clone, Copy)]
+#[repr(align(32))]
 struct LargePage {
     class: u32,
     owner: u32,
@@ -30,6 +33,8 @@ struct LargePage {
     /// Neighbours in the owner's list of large pages with free pages.
     prev: u32,
     next: u32,
+    /// A bit for each free page of the first 64.
+    bits: u64,
 }
 
 #[derive(Debug, Clone)]
@@ -67,10 +72,12 @@ impl Shortage {
 #[derive(Debug)]
 pub(crate) struct LargePages {
     large: Vec<LargePage>,
-    empty: Vec<u32>,
-    /// A bit for each free page; `words` words for each large page.
-    bits: Vec<u64>,
-    words: usize,
+    empty: FreeIds,
+    /// The large pages that were emptied, while that is recorded.
+    emptied: Option<Vec<u32>>,
+    /// A bit for each free page behind the first 64: `more_words` words for each large page.
+    more_bits: Vec<u64>,
+    more_words: usize,
     classes: Vec<PageClass>,
     /// The heads of lists of large pages with free pages: by owner, then class.
     heads: Vec<u32>,
@@ -93,14 +100,16 @@ impl LargePages {
             })
             .collect();
         let widest = classes.iter().map(|class| class.per_large).max().unwrap_or(0);
-        let words = widest.div_ceil(64) as usize;
-        let page = LargePage { class: NULL, owner: NO_OWNER, free: 0, live: 0, prev: NULL, next: NULL };
+        let more_words = widest.div_ceil(64).saturating_sub(1) as usize;
+        let (class, owner, prev, next) = (NULL, NO_OWNER, NULL, NULL);
+        let page = LargePage { class, owner, free: 0, live: 0, prev, next, bits: 0 };
         let heads = vec![NULL; classes.len()];
         Self {
             large: vec![page; count as usize],
-            empty: (0..count).rev().collect(),
-            bits: vec![0; words * count as usize],
-            words,
+            empty: FreeIds::all(count),
+            emptied: None,
+            more_bits: vec![0; more_words * count as usize],
+            more_words,
             classes,
             heads,
             occupied: 0,
@@ -141,9 +150,14 @@ impl LargePages {
         self.large[large as usize].class != NULL
     }
 
-    /// Returns the empty large pages, the one that was emptied last at the end.
-    pub(crate) fn empty_pages(&self) -> &[u32] {
-        &self.empty
+    /// Records the large pages that are emptied from here on.
+    pub(crate) fn record_emptied(&mut self) {
+        self.emptied = Some(Vec::new());
+    }
+
+    /// Returns the large pages that were emptied since [`Self::record_emptied`], and ends the record.
+    pub(crate) fn take_emptied(&mut self) -> Vec<u32> {
+        self.emptied.take().unwrap_or_default()
     }
 
     /// Returns `true` if these large pages have memory, and evictions could empty them.
@@ -153,7 +167,7 @@ impl LargePages {
 
     /// Takes empty large pages away, whose memory is returned.
     pub(crate) fn take_away(&mut self, range: Range<u32>) {
-        self.empty.retain(|large| !range.contains(large));
+        range.clone().for_each(|large| self.empty.remove(large));
         self.absent_count += range.end - range.start;
         self.absent[range.start as usize..range.end as usize].fill(true);
     }
@@ -162,8 +176,7 @@ impl LargePages {
     pub(crate) fn give_back(&mut self, range: Range<u32>) {
         self.absent_count -= range.end - range.start;
         self.absent[range.start as usize..range.end as usize].fill(false);
-        // Pages at the start are used first.
-        self.empty.extend(range.rev());
+        range.for_each(|large| self.empty.insert(large));
     }
 
     /// Returns the live pages of a large page.
@@ -247,7 +260,7 @@ impl LargePages {
     pub(crate) fn free(&mut self, class: u32, id: u32) {
         let PageClass { per_large, .. } = self.classes[class as usize];
         let (large, slot) = (id / per_large, id % per_large);
-        self.bits[large as usize * self.words + slot as usize / 64] |= 1 << (slot % 64);
+        *self.bits_mut(large, slot as usize / 64) |= 1 << (slot % 64);
         self.classes[class as usize].idle -= 1;
         self.classes[class as usize].free += 1;
         let page = &mut self.large[large as usize];
@@ -262,7 +275,10 @@ impl LargePages {
             }
             self.large[large as usize].class = NULL;
             self.classes[class as usize].free -= u64::from(per_large);
-            self.empty.push(large);
+            self.empty.insert(large);
+            if let Some(emptied) = &mut self.emptied {
+                emptied.push(large);
+            }
         }
     }
 
@@ -278,6 +294,14 @@ impl LargePages {
                 self.large[large as usize].owner = NO_OWNER;
                 self.link(large);
             }
+        }
+    }
+
+    /// Returns the bits of 64 pages of a large page.
+    fn bits_mut(&mut self, large: u32, word: usize) -> &mut u64 {
+        match word.checked_sub(1) {
+            None => &mut self.large[large as usize].bits,
+            Some(more) => &mut self.more_bits[large as usize * self.more_words + more],
         }
     }
 

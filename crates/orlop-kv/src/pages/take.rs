@@ -64,8 +64,7 @@ impl LargePages {
     fn take_whole(&mut self, class: u32, owner: u32) -> Option<u32> {
         let large = self.empty.pop()?;
         let page = &mut self.large[large as usize];
-        (page.class, page.owner, page.free, page.live) = (class, owner, 0, 1);
-        self.bits[large as usize * self.words] = 0;
+        (page.class, page.owner, page.free, page.live, page.bits) = (class, owner, 0, 1, 0);
         self.occupied += 1;
         self.classes[class as usize].live += 1;
         Some(large)
@@ -93,10 +92,9 @@ impl LargePages {
     fn divide(&mut self, class: u32, owner: u32) -> Option<u32> {
         let large = self.empty.pop()?;
         let per_large = self.classes[class as usize].per_large;
-        let bits = large as usize * self.words;
-        for (word, bits) in self.bits[bits..bits + self.words].iter_mut().enumerate() {
+        for word in 0..=self.more_words {
             let left = (per_large as usize).saturating_sub(word * 64);
-            *bits = if left >= 64 { u64::MAX } else { (1 << left) - 1 };
+            *self.bits_mut(large, word) = if left >= 64 { u64::MAX } else { (1 << left) - 1 };
         }
         let page = &mut self.large[large as usize];
         (page.class, page.owner, page.free) = (class, owner, per_large);
@@ -106,11 +104,11 @@ impl LargePages {
     }
 
     fn take_from(&mut self, large: u32) -> u32 {
-        let bits = large as usize * self.words;
         let mut slot = 0;
-        for (word, bits) in (0_u32..).zip(&mut self.bits[bits..bits + self.words]) {
+        for word in 0..=self.more_words {
+            let bits = self.bits_mut(large, word);
             if *bits != 0 {
-                slot = word * 64 + bits.trailing_zeros();
+                slot = u32::try_from(word * 64).unwrap_or(NULL) + bits.trailing_zeros();
                 *bits &= *bits - 1;
                 break;
             }
