@@ -185,7 +185,7 @@ fn into_io(error: RedisError) -> io::Error {
 fn get_range(name: &str, limit: usize) -> Cmd {
     // The end is part of the range, and a negative one counts from the end of the string.
     let mut command = redis::cmd("GETRANGE");
-    command.arg(name).arg(0).arg(limit.saturating_sub(1).min(i64::MAX as usize));
+    command.arg(name).arg(0).arg(limit.saturating_sub(1).min(usize::MAX / 2));
     command
 }
 

@@ -259,6 +259,11 @@ impl PrefixIndex {
         }
     }
 
+    /// Returns the tenants of the nodes.
+    pub(crate) fn tenants(&self) -> impl Iterator<Item = u32> {
+        self.heads.values().map(|&node| self.nodes[node as usize].tenant)
+    }
+
     /// Returns the number of nodes, boundaries and units.
     pub(crate) fn counts(&self) -> (usize, usize, usize) {
         let nodes = self.nodes.len() - self.unused_nodes.len() - 1;

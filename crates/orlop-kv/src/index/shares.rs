@@ -100,6 +100,11 @@ impl Shares {
 }
 
 impl PrefixIndex {
+    /// Returns `true` if a tenant has a share of the cache of its own.
+    pub(crate) fn has_share(&self, tenant: u32) -> bool {
+        self.candidates.share_of(tenant) > 0
+    }
+
     /// Gives a tenant a share of the cache of its own.
     pub(crate) fn set_weight(&mut self, tenant: u32, weight: u32) {
         for candidate in self.candidates.set_weight(tenant, weight) {

@@ -4,6 +4,7 @@ use super::growth::GrowingGroups;
 use super::sequence::DroppedSequences;
 use super::stats::Counters;
 use super::step::StepRecord;
+use super::tenants::Tenants;
 use super::ticket::Tickets;
 use super::{KvPool, StepId};
 use crate::blocks::{Blocks, TenantUse};
@@ -15,7 +16,7 @@ use crate::{ChainSecret, KvError, Result};
 use orlop_alloc::AllocatorRef;
 use orlop_context::Context;
 use orlop_core::Device;
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 /// The maximum number of large pages: their metadata takes more than 2 GiB.
@@ -306,7 +307,7 @@ impl KvPoolBuilder {
             sequences: Vec::new(),
             unused_sequences: Vec::new(),
             drops: Arc::new(DroppedSequences::default()),
-            tenants: HashMap::new(),
+            tenants: Tenants::default(),
             open: StepRecord::new(StepId(1)),
             in_flight: VecDeque::new(),
             spare_steps: Vec::new(),
