@@ -101,6 +101,7 @@ impl FreeIds {
         })
     }
 
+    #[inline]
     fn clear(&mut self, id: u32) {
         let mut at = id as usize;
         self.len -= 1;

@@ -6,6 +6,7 @@ use super::{BlockRecord, Blocks};
 impl Blocks {
     /// Takes pages, by class, off an owner's pledge, for blocks that [`Self::take_at_hand`] then gives to it.
     /// Returns `false`, and changes nothing, if they are not pledged or not at hand.
+    #[inline]
     pub(crate) fn charge_at_hand(&mut self, owner: u32, tenant: u32, pages: &[u64]) -> bool {
         if !self.is_within_pledge(owner, pages) || !self.pages.are_at_hand(owner, pages) {
             return false;

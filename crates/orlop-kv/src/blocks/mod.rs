@@ -236,6 +236,7 @@ impl Blocks {
     }
 
     /// Returns the id of a block that is not in use.
+    #[inline]
     fn unused_id(&mut self, group: usize) -> u32 {
         let blocks = &mut self.groups[group];
         blocks.unused.pop().unwrap_or_else(|| {

@@ -29,6 +29,7 @@ impl LargePages {
 
     /// Returns `true` if these pages, by class, can be taken without a search: of the owner's first large
     /// page, or of empty ones whose only page they are.
+    #[inline]
     pub(crate) fn are_at_hand(&self, owner: u32, pages: &[u64]) -> bool {
         let first = self.list(owner, 0);
         let heads = &self.heads[first..first + pages.len()];
