@@ -83,6 +83,10 @@ impl Tensor {
             (Some(left), Some(right)) if left.len() == right.len() => {
                 Some(left.iter().zip(right).map(|(left, right)| left.hull(*right)).collect())
             }
+            // A scalar and a row of one element have the same size, whatever is computed from them.
+            (Some(left), Some(right)) if left.iter().chain(right).all(|size| size.max <= 1) => {
+                Some(vec![Range::up_to(1); left.len().max(right.len())])
+            }
             _ => None,
         };
         let is_same = self.shape == other.shape && self.data_type == other.data_type;

@@ -10,7 +10,9 @@
 //! | `range`, `element`, `fact` | what is known about an integer, an element, a value |
 //! | `arithmetic` | arithmetic on elements |
 //! | `call` | a node with what is known about its inputs, as rules see it |
-//! | `control` | `If` and `Loop`, which execute bodies |
+//! | `control` | `If`, which executes bodies |
+//! | `loops` | `Loop` |
+//! | `counters`, `way` | parts of a loop's state that count its iterations, and how a body changes them |
 //! | `scan` | `Scan` and `SequenceMap`, which do for each slice and each element |
 
 mod arithmetic;
@@ -19,8 +21,10 @@ mod control;
 mod counters;
 mod element;
 mod fact;
+mod loops;
 mod range;
 mod scan;
+mod way;
 mod widen;
 
 pub(crate) use self::arithmetic::{Binary, Unary, result_type};
