@@ -5,7 +5,7 @@
 //! of another function.
 
 use super::control::Captured;
-use super::{Fact, Facts, Range, Tensor, axis_of, types};
+use super::{Fact, Facts, Range, Tensor, axis_of, to_integer, types};
 use crate::decode::{Node, Scope};
 use std::collections::HashMap;
 
@@ -184,7 +184,7 @@ impl<'a> Way<'a> {
             let count = |distance: f64| {
                 let paces = distance / pace;
                 let paces = if or_equal { paces.floor() + 1.0 } else { paces.ceil() };
-                (pace > 0.0 && paces.abs() <= MAX_NUMBER).then_some(paces.max(0.0) as i64 + 1)
+                (pace > 0.0 && paces.abs() <= MAX_NUMBER).then(|| to_integer(paces.max(0.0)) + 1)
             };
             Some(Range { min: count(distance.0)?, max: count(distance.1)? })
         })
