@@ -90,6 +90,9 @@ impl Inference<'_> {
                 result => result?,
             };
             let next = results(body, &facts).get(1..=state.len()).unwrap_or_default().to_vec();
+            if iteration == 0 && !has_few && run.goes_on_beyond(followed, body, &facts, &state) {
+                return Ok(false);
+            }
             let goes_on = run.note(body, facts, state.len());
             if goes_on.is_none() && !has_few {
                 return Ok(false);
@@ -263,6 +266,13 @@ impl LoopRun {
         let goes_on = results.first().and_then(truth).filter(|&goes_on| goes_on || self.has_condition);
         self.goes_on &= goes_on == Some(true);
         goes_on
+    }
+
+    /// Returns `true` if the condition of the body seems to hold for more than these iterations, by the facts
+    /// of the first one.
+    fn goes_on_beyond(&self, iterations: i64, body: &Captured<'_>, facts: &Facts, state: &[Fact]) -> bool {
+        let counters = Counters::of(body, facts, state, 0, self.trips, self.has_condition);
+        counters.has_end() && counters.iterations.min > iterations
     }
 
     /// Notes the iterations from this one on, in all of which these facts and this state hold.
