@@ -132,6 +132,15 @@ impl Fact {
         self.hull(other)
     }
 
+    /// Returns `true` for a tensor whose sizes and elements are known.
+    pub(crate) fn is_exact(&self) -> bool {
+        let is_exact = |tensor: &Tensor| {
+            let elements = tensor.elements.as_ref();
+            tensor.exact_sizes().is_some() && elements.is_some_and(|all| all.iter().all(|it| it.is_exact()))
+        };
+        self.tensor().is_some_and(is_exact)
+    }
+
     /// Returns what holds for both of two values.
     pub(crate) fn hull(&self, other: &Self) -> Self {
         match (self, other) {

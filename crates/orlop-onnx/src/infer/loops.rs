@@ -10,6 +10,9 @@ use crate::OnnxError;
 /// A loop is followed one by one for at most this many iterations, and nodes and values of its body.
 const MAX_FOLLOWED: (i64, i64) = (1024, 1 << 17);
 
+/// A loop of no more iterations is followed.
+const MIN_COUNTED: i64 = 16;
+
 /// A state that has not settled after this many runs of a body is not known.
 pub(super) const MAX_ATTEMPTS: usize = 8;
 
@@ -41,7 +44,11 @@ impl Inference<'_> {
         let state: Vec<Fact> =
             call.inputs.iter().skip(2).map(|fact| fact.cloned().unwrap_or(Fact::Unknown)).collect();
         let mut run = LoopRun::new(trips, call.has(1), &state);
-        if !self.follow(body, state.clone(), &mut run)? {
+        let is_covered = self.count_alike(body, &state, &mut run)?;
+        if !is_covered {
+            run = LoopRun::new(trips, call.has(1), &state);
+        }
+        if !is_covered && !self.follow(body, state.clone(), &mut run)? {
             run = LoopRun::new(trips, call.has(1), &state);
             let (from, state) = self.first(body, state.clone(), &mut run)?;
             if run.trips.max > from && !self.cover(body, &state, from, &mut run)? {
@@ -69,6 +76,28 @@ impl Inference<'_> {
         Ok((Ok(outputs.into_iter().chain(stacks).collect()), run.all))
     }
 
+    /// Covers a loop at once if that loses nothing against following it: all iterations have the sizes of the
+    /// first one, and their number and the state at the end are known. Returns `false` if it does.
+    fn count_alike(
+        &mut self,
+        body: &Captured<'_>,
+        state: &[Fact],
+        run: &mut LoopRun,
+    ) -> Result<bool, OnnxError> {
+        if run.trips.max <= MIN_COUNTED {
+            return Ok(false);
+        }
+        let first = match self.run(body, loop_inputs(Range::exactly(0), state)) {
+            Err(OnnxError::Contradiction { .. }) => return Ok(false),
+            first => first?,
+        };
+        if !self.covers(body, state, 0, run)? || run.trips.exact().is_none() {
+            return Ok(false);
+        }
+        let ends = run.ends.iter().flatten();
+        Ok(run.is_alike(Some(&first)) && ends.zip(state).all(|(end, start)| end == start || end.is_exact()))
+    }
+
     /// Follows the iterations of a loop one by one. Returns `false` if there are too many, or if it is not
     /// known when they end.
     fn follow(
@@ -80,6 +109,8 @@ impl Inference<'_> {
         let work = i64::try_from(body.scope().work()).unwrap_or(i64::MAX);
         let followed = MAX_FOLLOWED.0.min(MAX_FOLLOWED.1 / work.max(1));
         let has_few = run.trips.max <= followed;
+        // Covering the rest is as good as following it if it adds no sizes.
+        let mut may_cover = true;
         for iteration in 0..run.trips.max.min(followed) {
             let facts = match self.run(body, loop_inputs(Range::exactly(iteration), &state)) {
                 // The loop ends before an iteration that contradicts the state, where it may.
@@ -90,9 +121,6 @@ impl Inference<'_> {
                 result => result?,
             };
             let next = results(body, &facts).get(1..=state.len()).unwrap_or_default().to_vec();
-            if iteration == 0 && !has_few && run.goes_on_beyond(followed, body, &facts, &state) {
-                return Ok(false);
-            }
             let goes_on = run.note(body, facts, state.len());
             if goes_on.is_none() && !has_few {
                 return Ok(false);
@@ -106,9 +134,18 @@ impl Inference<'_> {
             if iteration + 1 >= run.trips.min {
                 run.end_with(&next);
             }
-            let is_last = goes_on == Some(false) || iteration + 1 == run.trips.max;
-            if is_last || next == state && self.covers(body, &state, iteration + 1, run)? {
+            if goes_on == Some(false) || iteration + 1 == run.trips.max {
                 return Ok(true);
+            }
+            if next == state && may_cover {
+                let mut covered = run.clone();
+                if self.covers(body, &state, iteration + 1, &mut covered)? {
+                    if !has_few || covered.is_alike(run.all.as_ref()) {
+                        *run = covered;
+                        return Ok(true);
+                    }
+                    may_cover = false;
+                }
             }
             state = next;
         }
@@ -230,6 +267,7 @@ enum Counting {
 }
 
 /// What is known about the iterations of a loop so far.
+#[derive(Clone)]
 struct LoopRun {
     /// The number of iterations.
     trips: Range,
@@ -268,11 +306,9 @@ impl LoopRun {
         goes_on
     }
 
-    /// Returns `true` if the condition of the body seems to hold for more than these iterations, by the facts
-    /// of the first one.
-    fn goes_on_beyond(&self, iterations: i64, body: &Captured<'_>, facts: &Facts, state: &[Fact]) -> bool {
-        let counters = Counters::of(body, facts, state, 0, self.trips, self.has_condition);
-        counters.has_end() && counters.iterations.min > iterations
+    /// Returns `true` if all iterations have the shapes of these facts.
+    fn is_alike(&self, facts: Option<&Facts>) -> bool {
+        matches!((&self.all, facts), (Some(all), Some(facts)) if all.has_shapes_of(facts))
     }
 
     /// Notes the iterations from this one on, in all of which these facts and this state hold.

@@ -51,6 +51,21 @@ pub(crate) struct Facts {
 }
 
 impl Facts {
+    /// Returns `true` if all values have the shapes that they have in another run.
+    fn has_shapes_of(&self, other: &Self) -> bool {
+        let is_same = |(left, right): (&Fact, &Fact)| match (left, right) {
+            (Fact::Tensor(left), Fact::Tensor(right)) => left.shape == right.shape,
+            (left, right) => left == right,
+        };
+        let is_same_body = |(left, right): (&Option<Self>, &Option<Self>)| match (left, right) {
+            (Some(left), Some(right)) => left.has_shapes_of(right),
+            (left, right) => left.is_none() && right.is_none(),
+        };
+        let bodies = |(left, right): (&Vec<_>, &Vec<_>)| left.iter().zip(right).all(is_same_body);
+        self.values.iter().zip(&other.values).all(is_same)
+            && self.bodies.iter().zip(&other.bodies).all(bodies)
+    }
+
     /// Returns what holds for both of two runs. A value whose rank is not the same in both has the shape with
     /// more elements, which has room for either.
     fn hull(&self, other: &Self) -> Self {

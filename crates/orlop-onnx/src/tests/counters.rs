@@ -120,3 +120,37 @@ fn a_counter_that_is_compared_bounds_the_loop() {
     let endless = appending(node("Greater", &["next", "zero"], &["go_on"])).expect_err("no bound");
     assert!(matches!(endless, OnnxError::UnknownSizes { .. }), "{endless}");
 }
+
+/// A loop of this many iterations whose body is these nodes, which read `i` and `x` and write `result`.
+fn repeated(name: &str, count: &str, nodes: Vec<NodeProto>) -> NodeProto {
+    let iteration = GraphProto {
+        input: ["i", "go"].map(untyped).to_vec(),
+        node: [nodes, vec![node("Identity", &["go"], &["go_on"])]].concat(),
+        output: ["go_on", "result"].map(untyped).to_vec(),
+        ..GraphProto::default()
+    };
+    with(node("Loop", &[count, ""], &[name]), vec![body("body", iteration)])
+}
+
+/// Returns the sizes of `y`, and whether they are bounds.
+fn counted(nodes: Vec<NodeProto>) -> (Vec<u64>, bool) {
+    let mut graph = graph(info("x", FLOAT, vec![size(2)]), nodes);
+    let scalar = |name, number| TensorProto { dims: vec![], ..integers(name, &[number]) };
+    graph.initializer.extend([scalar("one", 1), scalar("twenty", 20), scalar("thousand", 1000)]);
+    let model = OnnxReader::new().resolve(&file(graph)).expect("a model");
+    (sizes(&model, "y"), model.value(model.find("y").expect("y")).expect("y").is_bound())
+}
+
+/// Iterations of the same sizes are not followed one by one: a million would take too many steps.
+#[test]
+fn iterations_of_the_same_sizes_are_counted() {
+    let inner = repeated("result", "thousand", vec![node("Relu", &["x"], &["result"])]);
+    assert_eq!(counted(vec![repeated("y", "thousand", vec![inner])]), (vec![1000, 1000, 2], false));
+}
+
+/// Where a size depends on the iteration, following it gives more than its bound.
+#[test]
+fn iterations_of_other_sizes_are_followed() {
+    let row = vec![node("Add", &["i", "one"], &["next"]), node("Range", &["i", "next", "one"], &["result"])];
+    assert_eq!(counted(vec![repeated("y", "twenty", row)]), (vec![20, 1], false));
+}
