@@ -94,8 +94,14 @@ impl Inference<'_> {
         if !self.covers(body, state, 0, run)? || run.trips.exact().is_none() {
             return Ok(false);
         }
-        let ends = run.ends.iter().flatten();
-        Ok(run.is_alike(Some(&first)) && ends.zip(state).all(|(end, start)| end == start || end.is_exact()))
+        // Following it would know the state at the end only where it knows the one after the first iteration.
+        let next = results(body, &first);
+        let next = next.get(1..).unwrap_or_default();
+        let is_known = |((end, start), next): ((&Fact, &Fact), &Fact)| {
+            end == start || end.is_exact() || !next.is_exact()
+        };
+        let mut ends = run.ends.iter().flatten().zip(state).zip(next);
+        Ok(run.is_alike(Some(&first)) && ends.all(is_known))
     }
 
     /// Follows the iterations of a loop one by one. Returns `false` if there are too many, or if it is not
