@@ -96,7 +96,7 @@ impl Counters {
 }
 
 impl Counter {
-    /// Returns what the counter is after these iterations, where `fact` is a part of the state in all of them.
+    /// Returns what the counter is after these iterations. What else is in `fact` holds in all of them.
     fn reached(&self, fact: &Fact, iterations: Range) -> Option<Fact> {
         let grown = |start: Range, by: Range| {
             let added = by.multiply(iterations);

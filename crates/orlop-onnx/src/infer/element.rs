@@ -41,7 +41,7 @@ impl Element {
 
     /// Returns any element of a type. `None` for types whose elements are not tracked.
     ///
-    /// Types of 32 bits and more bound nothing: memory for a size that can be any of their numbers is of no use.
+    /// Types of 32 bits and more bound nothing: memory for any size that they can have is of no use.
     pub(crate) fn any(data_type: i32) -> Option<Self> {
         match Self::limits(data_type)? {
             Self::Int(range) if range.max >= i64::from(i32::MAX) => {

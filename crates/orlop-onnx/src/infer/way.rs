@@ -1,8 +1,8 @@
 //! [`Way`]: how an iteration changes a part of a loop's state.
 //!
 //! Only what a body obviously does counts: it adds a constant by `Add` or `Sub`, appends by `Concat` or
-//! `SequenceInsert`, and compares by `Less` and the like. A range that merely moves by a constant could be that
-//! of another function.
+//! `SequenceInsert`, and compares by `Less` and the like. A range that merely moves by a constant could be
+//! that of another function.
 
 use super::control::Captured;
 use super::{Fact, Facts, Range, Tensor, axis_of, to_integer, types};
@@ -166,8 +166,8 @@ impl<'a> Way<'a> {
         }
     }
 
-    /// Returns the number of iterations after which `left` is not less than `right`, or not equal at that, for
-    /// the first time: one of them approaches the other.
+    /// Returns the number of iterations after which `left` is no longer less than `right`, or equal to it if
+    /// that counts: one of them approaches the other.
     fn is_less_for(&self, left: usize, right: usize, or_equal: bool, paces: &[Pace]) -> Option<Range> {
         paces.iter().find_map(|&Pace { input, start, step }| {
             let counted = |value: usize| self.added(input, value, &mut MAX_NODES.clone());

@@ -45,8 +45,8 @@ impl Window {
         Ok(Self { kernel, strides, dilations, padding, rounds_up, can_exceed: false })
     }
 
-    /// Reads the attributes of a pooling operator: a window that exceeds its input by less than a stride has a
-    /// place, and by less than two strides none, which is no fault. ONNX's shape inference and ONNX Runtime
+    /// Reads the attributes of a pooling operator: a window that exceeds its input by less than a stride has
+    /// a place, and by less than two strides none, which is no fault. ONNX's shape inference and ONNX Runtime
     /// round towards zero there.
     pub(super) fn pooling(call: &Call<'_>, kernel: Vec<Range>) -> Result<Self, Fault> {
         Ok(Self { can_exceed: true, ..Self::new(call, kernel)? })

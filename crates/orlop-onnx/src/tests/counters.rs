@@ -65,8 +65,8 @@ fn numbers_that_grow_in_other_ways_have_no_bound() {
     }
 }
 
-/// A loop without a trip count that goes on while `i` is less than 5,000, and appends two rows to its state in
-/// each iteration, and a tensor to a sequence.
+/// A loop without a trip count that goes on while `i` is less than 5,000. Each iteration appends two rows to
+/// its state, and a tensor to a sequence.
 fn appending(comparison: NodeProto) -> Result<OnnxModel, OnnxError> {
     let iteration = GraphProto {
         input: ["number", "go", "i", "rows", "list"].map(untyped).to_vec(),
