@@ -166,7 +166,7 @@ impl<'a> Way<'a> {
         }
     }
 
-    /// Returns the number of iterations after which `left` is no longer less than `right`, or equal to it if
+    /// Returns the number of iterations until `left` is not less than `right`, and not equal to it either if
     /// that counts: one of them approaches the other.
     fn is_less_for(&self, left: usize, right: usize, or_equal: bool, paces: &[Pace]) -> Option<Range> {
         paces.iter().find_map(|&Pace { input, start, step }| {
