@@ -13,6 +13,7 @@
 //! the plan is valid at any time, and only the regions that failed are searched again.
 
 mod attempt;
+mod from_peak;
 mod region;
 mod repack;
 
@@ -54,7 +55,7 @@ impl<'a> EjectionSearch<'a> {
     pub(crate) fn new(
         normal: &'a Normal,
         live: &'a LiveIndex,
-        keys: &Keys<'_>,
+        keys: &Keys<'a>,
         width: usize,
         random: &mut SplitMix64,
     ) -> Self {

@@ -123,6 +123,16 @@ impl<'a> RemainingBudget<'a> {
         }
     }
 
+    /// Creates a budget for a part of a problem, on this thread.
+    pub(super) fn of_part(work: u64, stop: Stop<'a>) -> Self {
+        Self { iteration: 0, work, stop, threads: 1 }
+    }
+
+    /// Returns the work that is left.
+    pub(super) fn work(&self) -> u64 {
+        self.work
+    }
+
     /// Takes up to `iterations` iterations. Returns the number taken.
     pub(super) fn take(&mut self, iterations: usize) -> usize {
         let taken = (self.work / self.iteration).min(iterations as u64);

@@ -17,6 +17,7 @@
 mod budget;
 mod heuristics;
 mod orders;
+mod part;
 pub(crate) mod rounds;
 
 use self::heuristics::{HEURISTICS, Heuristic, ORDERS, Shared};
@@ -36,6 +37,7 @@ pub use self::budget::SearchBudget;
 pub(crate) use self::budget::{RemainingBudget, Stop};
 pub(crate) use self::heuristics::Fit;
 pub(crate) use self::orders::{Keys, OrderKey};
+pub(crate) use self::part::plan_part;
 
 /// The number of buffers up to which capacities are searched with backtracking.
 const MAX_BACKTRACKING: usize = 1000;
