@@ -67,7 +67,7 @@ impl<'a> Attempt<'a> {
         self.repacks = waiting
             .into_iter()
             .map(|region| {
-                let steps = self.steps * region.spans.len();
+                let steps = self.steps * data.borders.core_spans(&region);
                 let seed = (start, self.random.next_u64());
                 Repack::new(data, region, Arc::clone(&base), (self.capacity, steps), seed)
             })

@@ -1,7 +1,7 @@
 //! The start of a search from the peak of a region, instead of from the plan so far.
 //!
-//! What is live while the load is high is packed first, without regard to the rest: a problem of its own, which
-//! is small. Then what begins later is placed forwards in time, and what ends earlier backwards. Where bytes
+//! What is live while the load is high is packed first, without regard to the rest: a problem of its own,
+//! which is small. Then what begins later is placed forwards in time, and what ends earlier backwards. Where bytes
 //! are left free, the load is lower. The heuristic that does this for the whole problem leaves bytes free at
 //! all peaks but one.
 
@@ -25,7 +25,7 @@ pub(super) enum SearchStart {
 const MAX_SPANS: usize = 1 << 13;
 
 /// The work of packing what is live at the peak, for each step of a span.
-const WORK: u64 = 1 << 16;
+const WORK: u64 = 1 << 20;
 
 impl Repack<'_> {
     /// Places all spans that move, those at the peak first. Those that fit nowhere are left to the search.
@@ -35,25 +35,37 @@ impl Repack<'_> {
         (count, seed): (u32, u64),
         stop: &Stop<'_>,
     ) {
-        if self.region().spans.len() > MAX_SPANS {
+        let core = self.region().core.clone();
+        let is_movable =
+            |number: &u32| time(self.span(*number), &core) == 0 && self.is_movable(*number as usize);
+        let mut movable: Vec<u32> = self.region().spans.clone().filter(is_movable).collect();
+        if movable.len() > MAX_SPANS {
             return;
         }
-        let is_movable = |number: &u32| self.is_movable(*number as usize);
-        let mut movable: Vec<u32> = self.region().spans.clone().filter(is_movable).collect();
         let window = self.peak(data, count);
         let at_peak = movable.iter().copied().filter(|&number| time(self.span(number), &window) == 0);
         let at_peak: Vec<u32> = at_peak.collect();
         let buffers = data.problem.buffers();
         let buffer = |&number: &u32| buffers[self.span(number).index as usize];
-        let effort = (WORK * self.steps_for_each(), seed);
+        let effort = (WORK * self.steps_for_each(data), seed);
         let (packed, work) = plan_part(at_peak.iter().map(buffer).collect(), self.space().0, effort, stop);
         self.work += work;
         let Some(packed) = packed else { return };
         for &number in &movable {
             self.set(number as usize, UNPLACED);
         }
-        self.pool.clear();
+        self.pool.retain(|number| !movable.contains(number));
         for (&number, &offset) in at_peak.iter().zip(&packed) {
+            // What is beyond the core makes room.
+            let end = offset + self.normal.rounded(self.span(number));
+            let placed = self.collect(data, number as usize);
+            for other in placed.iter().filter(|other| other.offset < end && offset < other.end) {
+                if !at_peak.contains(&other.span) {
+                    self.set(other.span as usize, UNPLACED);
+                    self.pool.push(other.span);
+                }
+            }
+            self.reuse(placed);
             self.set(number as usize, offset);
         }
         movable.retain(|&number| time(self.span(number), &window) != 0);
@@ -97,7 +109,8 @@ impl Repack<'_> {
         start..end
     }
 
-    /// Returns the sections in which no span is live that does not move, or is live together with such a span.
+    /// Returns the sections of the core in which no span is live that does not move, or is live together with
+    /// such a span.
     fn free_sections(&self, data: &RepackData<'_>) -> Range<u32> {
         let Range { mut start, mut end } = self.region().sections;
         let crossing = |number: &u32| self.span(*number).behind > end;
@@ -118,7 +131,8 @@ impl Repack<'_> {
                 end = end.min(span.first);
             }
         }
-        start..end.max(start)
+        start = start.max(self.region().core.start);
+        start..end.min(self.region().core.end).max(start)
     }
 }
 

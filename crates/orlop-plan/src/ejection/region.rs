@@ -1,6 +1,6 @@
 //! The division of a problem into regions of time.
 
-use crate::normal::Normal;
+use crate::normal::{Normal, to_index};
 use std::ops::Range;
 
 /// The number of spans on either side of a region's middle, for one shift after the other.
@@ -9,10 +9,15 @@ const SPANS: [u32; 4] = [512, 256, 768, 384];
 /// The minimum of this number, for each span that is live in the middle.
 const SPANS_FOR_EACH: u32 = 3;
 
+/// The number of spans by which a region goes beyond its core, on either side.
+const REACH: u32 = 4096;
+
 /// Spans that are searched together: those that begin in the sections, and end in them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Region {
-    /// The sections.
+    /// The sections around what is too high.
+    pub(super) core: Range<u32>,
+    /// The sections in which spans move: the core, and what is around it up to the next region.
     pub(super) sections: Range<u32>,
     /// The spans that begin there, of which those that end behind the sections do not move.
     pub(super) spans: Range<u32>,
@@ -59,11 +64,37 @@ impl<'a> Borders<'a> {
             let start = self.border((behind..=middle).rev(), least).unwrap_or(behind);
             let sections = self.normal.sections();
             let end = self.border(middle + 1..sections, least).unwrap_or(sections);
-            let begun = |section: u32| self.normal.first_span[section as usize];
-            regions.push(Region { sections: start..end, spans: begun(start)..begun(end) });
+            regions.push(Region { core: start..end, sections: start..end, spans: 0..0 });
             behind = end;
         }
+        self.extend(&mut regions);
         regions
+    }
+
+    /// Extends the sections of regions around their cores.
+    fn extend(&self, regions: &mut [Region]) {
+        let begun = |section: u32| self.normal.first_span[section as usize];
+        let cores: Vec<u32> = regions.iter().map(|region| region.core.start).collect();
+        let next_cores = cores.into_iter().skip(1).chain([self.normal.sections()]);
+        let mut behind = 0;
+        for (region, next) in regions.iter_mut().zip(next_cores) {
+            // Beyond a border there may be spans that may not share bytes with others although they share no
+            // section.
+            if self.is_between.is_empty() {
+                let first = begun(region.core.start).saturating_sub(REACH);
+                let last = begun(region.core.end).saturating_add(REACH);
+                let section = |span: u32| to_index(self.normal.first_span.partition_point(|&it| it < span));
+                region.sections = section(first).max(behind)..section(last).min(next);
+            }
+            region.spans = begun(region.sections.start)..begun(region.sections.end);
+            behind = region.sections.end;
+        }
+    }
+
+    /// Returns the number of spans that begin in the core of a region.
+    pub(super) fn core_spans(&self, region: &Region) -> usize {
+        let begun = |section: u32| self.normal.first_span[section as usize];
+        (begun(region.core.end) - begun(region.core.start)) as usize
     }
 
     /// Returns the section whose start is the border: of those between which and the first at least `least`
@@ -131,6 +162,7 @@ mod tests {
             assert_eq!((regions[0].spans.start, regions[0].sections.start), (0, 0));
             for pair in regions.windows(2) {
                 assert_eq!(pair[0].spans.end, pair[1].spans.start);
+                assert_eq!(pair[0].core.end, pair[1].core.start);
                 assert_eq!(pair[0].sections.end, pair[1].sections.start);
             }
             assert_eq!(regions.last().unwrap().spans.end, 5000);
@@ -145,8 +177,8 @@ mod tests {
         let normal = Normal::new(&Problem::new(buffers).unwrap());
         let regions = Borders::new(&normal).regions(0, |span| span == 2500);
         let [region] = &regions[..] else { panic!("{regions:?}") };
-        assert!((1700..=1701).contains(&region.sections.start), "{region:?}");
-        assert!((3300..=3301).contains(&region.sections.end), "{region:?}");
+        assert!((1700..=1701).contains(&region.core.start), "{region:?}");
+        assert!((3300..=3301).contains(&region.core.end), "{region:?}");
     }
 
     #[test]

@@ -160,8 +160,8 @@ impl<'a> Repack<'a> {
     }
 
     /// Returns the steps of the attempt for each span.
-    pub(super) fn steps_for_each(&self) -> u64 {
-        (self.steps / self.offsets.len().max(1)) as u64
+    pub(super) fn steps_for_each(&self, data: &RepackData<'_>) -> u64 {
+        (self.steps / data.borders.core_spans(&self.region).max(1)) as u64
     }
 
     pub(super) fn region(&self) -> &Region {
