@@ -1,9 +1,9 @@
 //! The start of a search from the peak of a region, instead of from the plan so far.
 //!
 //! What is live while the load is high is packed first, without regard to the rest: a problem of its own,
-//! which is small. Then what begins later is placed forwards in time, and what ends earlier backwards. Where bytes
-//! are left free, the load is lower. The heuristic that does this for the whole problem leaves bytes free at
-//! all peaks but one.
+//! which is small. Then what begins later is placed forwards in time, and what ends earlier backwards. Where
+//! bytes are left free, the load is lower. The heuristic that does this for the whole problem leaves bytes
+//! free at all peaks but one.
 
 use super::repack::{Repack, RepackData};
 use crate::first_fit::{UNPLACED, find_hole};
@@ -24,15 +24,14 @@ pub(super) enum SearchStart {
 /// The number of spans up to which a region begins so. With more, it would take longer than an attempt.
 const MAX_SPANS: usize = 1 << 13;
 
-/// The work of packing what is live at the peak, for each step of a span.
-const WORK: u64 = 1 << 20;
-
 impl Repack<'_> {
-    /// Places all spans that move, those at the peak first. Those that fit nowhere are left to the search.
+    /// Places all spans that move, those at the peak first, unless they are not packed with an `effort`: work
+    /// and a seed. Those that fit nowhere are left to the search.
     pub(super) fn place_from_peak(
         &mut self,
         data: &RepackData<'_>,
-        (count, seed): (u32, u64),
+        count: u32,
+        effort: (u64, u64),
         stop: &Stop<'_>,
     ) {
         let core = self.region().core.clone();
@@ -43,11 +42,13 @@ impl Repack<'_> {
             return;
         }
         let window = self.peak(data, count);
+        if window.is_empty() {
+            return;
+        }
         let at_peak = movable.iter().copied().filter(|&number| time(self.span(number), &window) == 0);
         let at_peak: Vec<u32> = at_peak.collect();
         let buffers = data.problem.buffers();
         let buffer = |&number: &u32| buffers[self.span(number).index as usize];
-        let effort = (WORK * self.steps_for_each(data), seed);
         let (packed, work) = plan_part(at_peak.iter().map(buffer).collect(), self.space().0, effort, stop);
         self.work += work;
         let Some(packed) = packed else { return };

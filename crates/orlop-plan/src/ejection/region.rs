@@ -10,7 +10,7 @@ const SPANS: [u32; 4] = [512, 256, 768, 384];
 const SPANS_FOR_EACH: u32 = 3;
 
 /// The number of spans by which a region goes beyond its core, on either side.
-const REACH: u32 = 4096;
+const REACH: u32 = 1 << 14;
 
 /// Spans that are searched together: those that begin in the sections, and end in them.
 #[derive(Debug, Clone, PartialEq, Eq)]

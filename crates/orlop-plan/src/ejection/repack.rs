@@ -17,6 +17,9 @@ const MOVES: usize = 3;
 /// One step in this many continues with another span than the one that was ejected last.
 const SWAP_ONE_IN: usize = 4;
 
+/// The work of packing the peak of a region, for each step of a span.
+const PEAK_WORK: u64 = 1 << 23;
+
 /// The largest cost of a span that has not failed yet. All costs are whole, so that sums are exact.
 const MAX_COST: f64 = (1 << 22) as f64;
 
@@ -55,6 +58,11 @@ impl<'a> RepackData<'a> {
             costs,
             unit: normal.unit(),
         }
+    }
+
+    /// Returns the work of packing the peak of a region, in an attempt of so many steps.
+    fn peak_work(&self, steps: usize, region: &Region) -> u64 {
+        PEAK_WORK * (steps / self.borders.core_spans(region).max(1)) as u64
     }
 }
 
@@ -142,12 +150,12 @@ impl<'a> Repack<'a> {
     }
 
     /// Prepares the first step.
-    fn begin(&mut self, data: &RepackData<'_>, start: SearchStart, stop: &Stop<'_>) {
+    fn begin(&mut self, data: &RepackData<'_>, start: SearchStart, max_work: u64, stop: &Stop<'_>) {
         if let SearchStart::Peak(count) = start
             && data.is_free
         {
-            let seed = self.random.next_u64();
-            self.place_from_peak(data, (count, seed), stop);
+            let effort = (data.peak_work(self.steps, &self.region).min(max_work), self.random.next_u64());
+            self.place_from_peak(data, count, effort, stop);
         }
         for index in (1..self.pool.len()).rev() {
             let other = self.random.below(index + 1);
@@ -157,11 +165,6 @@ impl<'a> Repack<'a> {
 
     pub(super) fn state(&self) -> RepackState {
         self.state
-    }
-
-    /// Returns the steps of the attempt for each span.
-    pub(super) fn steps_for_each(&self, data: &RepackData<'_>) -> u64 {
-        (self.steps / data.borders.core_spans(&self.region).max(1)) as u64
     }
 
     pub(super) fn region(&self) -> &Region {
@@ -208,11 +211,16 @@ impl<'a> Repack<'a> {
         self.is_movable(number).then(|| data.costs[number] * fails())
     }
 
-    /// Continues for `work`, and returns the work done.
-    pub(super) fn run(&mut self, data: &RepackData<'_>, work: u64, stop: &Stop<'_>) -> u64 {
+    /// Continues for `work`, and returns the work done. To begin may take more, but at most `max_begin`.
+    pub(super) fn run(
+        &mut self,
+        data: &RepackData<'_>,
+        (work, max_begin): (u64, u64),
+        stop: &Stop<'_>,
+    ) -> u64 {
         self.work = 0;
         if let Some(start) = self.start.take() {
-            self.begin(data, start, stop);
+            self.begin(data, start, max_begin, stop);
         }
         while self.state == RepackState::Running && self.work < work && !stop.is_due() {
             let Some(number) = self.pool.pop() else {
