@@ -8,7 +8,8 @@
 //! one would end.
 //!
 //! Tools look at many instants of one history. So copies of the state are stored, at distances that grow with
-//! their size: together they take no more memory than the events, and every instant is near one.
+//! their size: together they take no more memory than the events, and no more than [`MAX_STORED_CHUNKS`];
+//! every instant is near one.
 
 use super::{
     AddressRange, BlockState, DeviceHistory, EventAction, HistoryEvent, Segment, SegmentBlock, SegmentMap,
@@ -18,6 +19,9 @@ use std::collections::{BTreeMap, HashMap};
 
 /// The minimum distance between stored states, in events.
 const DISTANCE: usize = 256;
+
+/// The maximum number of chunks in the stored states of a recording whose states are of one size.
+const MAX_STORED_CHUNKS: usize = 1 << 20;
 
 /// The segments of a device over its history.
 ///
@@ -65,11 +69,15 @@ impl<'a> Timeline<'a> {
         let context = TimelineContext::of(history, SizeRules::parse(settings.unwrap_or_default()));
         let mut state = TimelineState::of(&history.start, &context.rules);
         let mut snapshots = vec![(0, state.clone())];
-        let mut next = DISTANCE.max(state.map.chunks.len());
+        let distance = |state: &TimelineState| {
+            let chunks = state.map.chunks.len();
+            DISTANCE.max(chunks).max(history.events.len().saturating_mul(chunks) / MAX_STORED_CHUNKS)
+        };
+        let mut next = distance(&state);
         for (index, event) in history.events.iter().enumerate() {
             if index == next {
                 snapshots.push((index, state.clone()));
-                next = index + DISTANCE.max(state.map.chunks.len());
+                next = index + distance(&state);
             }
             state.apply(index, event, &context);
         }

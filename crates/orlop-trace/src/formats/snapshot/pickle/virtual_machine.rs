@@ -49,6 +49,7 @@ impl<'b, R: Read> PickleMachine<'b, R> {
     /// Runs the pickle. Returns the values, and which of them is the result.
     pub(super) fn run(mut self) -> Result<(NodeConverter, NodeId)> {
         loop {
+            self.push_known_memos();
             self.offset = self.source.offset();
             self.opcode = self.source.byte()?;
             if self.opcode == b'.' {
@@ -302,6 +303,26 @@ impl<'b, R: Read> PickleMachine<'b, R> {
             Some(&node) if node != UNSET => self.push(PickleValue::Node(node)),
             _ => Err(TraceError::Memo { index, offset: self.offset }),
         }
+    }
+
+    /// Executes the buffered BINGET and LONG_BINGET that come next, up to the first that fails: most opcodes
+    /// of a snapshot are frames of stacks.
+    fn push_known_memos(&mut self) {
+        let bytes = self.source.buffered();
+        let mut read = 0;
+        while self.stack.len() < MAX_VALUES {
+            let (index, length) = match bytes.get(read..) {
+                Some(&[b'h', index, ..]) => (usize::from(index), 2),
+                Some(&[b'j', a, b, c, d, ..]) => (u32::from_le_bytes([a, b, c, d]) as usize, 5),
+                _ => break,
+            };
+            match self.memo.get(index) {
+                Some(&node) if node != UNSET => self.stack.push(PickleValue::Node(node)),
+                _ => break,
+            }
+            read += length;
+        }
+        self.source.skip(read);
     }
 
     fn put(&mut self, index: u64) -> Result<()> {
