@@ -16,6 +16,10 @@ use rayon::prelude::*;
 use serde::Serialize;
 use std::cmp::Ordering;
 
+/// The maximum number of steps of a workload for which a sweep searches memories unless
+/// [`smallest`](WhatIf::smallest) ones are requested: each search takes up to two dozen replays.
+pub const MAX_SEARCHED_STEPS: usize = 500_000;
+
 /// A sweep over settings.
 ///
 /// ```
@@ -285,7 +289,7 @@ impl<'a> WhatIf<'a> {
     /// Replays with all settings.
     fn rows(&self, rules: &[AllocatorRules], limit: Option<MemoryLimit>) -> Vec<WhatIfRow> {
         let mut rows: Vec<WhatIfRow> = rules.par_iter().map(|rules| self.row(rules, limit)).collect();
-        if self.smallest {
+        if self.smallest || self.work.steps.len() > MAX_SEARCHED_STEPS {
             return rows;
         }
         // Settings with the least peak differ in the memory that they need without a retry: the advice then
@@ -294,6 +298,9 @@ impl<'a> WhatIf<'a> {
         let of_torch = rows.iter().filter(|row| runs(row) && row.outcome.conf.is_some());
         let Some(least) = of_torch.map(|row| row.outcome.peak_reserved).min() else { return rows };
         let tied = |row: &WhatIfRow| runs(row) && rank::is_same(row.outcome.peak_reserved, least);
+        if rows.iter().filter(|row| tied(row)).count() < 2 {
+            return rows;
+        }
         rows.par_iter_mut().zip(rules).filter(|(row, _)| tied(row)).for_each(|(row, rules)| {
             let (plenty, enough) = self.plenty(rules, limit, &row.outcome);
             let found = SmallestMemory::search_without_retry(&plenty, rules, &enough);
