@@ -193,7 +193,7 @@ mod tests {
         ];
         rows[2].without_retry = Some(900 * MIB);
         let history = DeviceHistory::default();
-        let mut report = super::super::WhatIf::new(&Workload::of(&history)).rules(Vec::new()).run();
+        let mut report = WhatIf::new(&Workload::of(&history)).rules(Vec::new()).run();
         report.rows = sort(rows);
         let better: Vec<_> =
             report.better_rows().map(|(row, advantage)| (row.outcome.conf.as_deref(), advantage)).collect();

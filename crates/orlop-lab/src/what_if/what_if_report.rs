@@ -18,7 +18,7 @@ use std::cmp::Ordering;
 
 /// The maximum number of steps of a workload for which a sweep searches memories unless
 /// [`smallest`](WhatIf::smallest) ones are requested: each search takes up to two dozen replays.
-pub const MAX_SEARCHED_STEPS: usize = 500_000;
+pub const MAX_SEARCHED_STEPS: usize = if cfg!(test) { 20_000 } else { 500_000 };
 
 /// A sweep over settings.
 ///
@@ -33,6 +33,7 @@ pub const MAX_SEARCHED_STEPS: usize = 500_000;
 #[derive(Debug, Clone)]
 pub struct WhatIf<'a> {
     work: &'a Workload,
+    peak_live: u64,
     memory: Option<u64>,
     rules: Option<Vec<AllocatorRules>>,
     baseline: AllocatorRules,
@@ -119,6 +120,7 @@ impl<'a> WhatIf<'a> {
         let baseline = AllocatorRules::Torch(TorchConf::default());
         Self {
             work,
+            peak_live: work.peak().0,
             memory: None,
             rules: None,
             baseline,
@@ -214,8 +216,8 @@ impl<'a> WhatIf<'a> {
             row.saves = difference.map(|bytes| i64::try_from(bytes).unwrap_or(i64::MAX));
         }
         let mut report = WhatIfReport {
-            peak_live: self.work.peak().0,
-            needed: needed(self.work),
+            peak_live: self.peak_live,
+            needed: needed(self.work, self.peak_live),
             memory: limit.map(|limit| limit.bytes),
             perfect,
             baseline: self.baseline.to_string(),
@@ -332,7 +334,7 @@ impl<'a> WhatIf<'a> {
 
     /// Creates a simulation in `bytes` bytes, under the conditions of the recorded run.
     fn simulation(&self, bytes: u64, limit: Option<MemoryLimit>) -> Simulation<'_> {
-        let simulation = Simulation::new(self.work);
+        let simulation = Simulation::new(self.work).with_peak_live(self.peak_live);
         let simulation = self.run.as_ref().map_or(simulation, |run| simulation.under(&run.conditions));
         let of_process = limit.is_some_and(|limit| limit.of_process);
         simulation.with_capacity(MemoryCapacity { bytes, of_process })
@@ -351,13 +353,13 @@ impl<'a> WhatIf<'a> {
     }
 }
 
-/// Returns the peak of live bytes with requests that failed.
-fn needed(work: &Workload) -> u64 {
+/// Returns the peak of live bytes with requests that failed, from the one without them.
+fn needed(work: &Workload, peak_live: u64) -> u64 {
     let failed = work.steps.iter().enumerate().filter_map(|(step, action)| match *action {
         WorkStep::Failed(bytes, _) => Some(work.live_before(step).saturating_add(bytes)),
         _ => None,
     });
-    failed.fold(work.peak().0, u64::max)
+    failed.fold(peak_live, u64::max)
 }
 
 /// Returns the peak of reserved bytes of a replay that does not run out of memory.
