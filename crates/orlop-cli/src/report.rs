@@ -84,8 +84,8 @@ pub fn page(
     Ok(ReportPage { html, settings: rows.len(), verdicts })
 }
 
-/// Tries other settings on the shown devices. The smallest memories of long runs are not searched, which would
-/// take minutes.
+/// Tries other settings on the shown devices. The smallest memories of long runs are not searched, which
+/// would take minutes.
 fn sweeps(history: &History, device: Option<u32>) -> Vec<(u32, WhatIfReport)> {
     let sweep = |shown: &DeviceHistory| {
         let work = Workload::of(shown);

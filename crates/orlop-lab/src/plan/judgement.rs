@@ -1,5 +1,5 @@
-//! The verdicts on plans, in the three lines of a [`RunVerdict`]: what a plan takes, whether a smaller one can
-//! exist, and what to do.
+//! The verdicts on plans, in the three lines of a [`RunVerdict`]: what a plan takes, whether a smaller one
+//! can exist, and what to do.
 
 use super::{PlanFile, SpacesFile, Unplanned};
 use crate::verdict::{RunVerdict, quoted};

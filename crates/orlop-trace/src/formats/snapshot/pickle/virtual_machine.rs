@@ -1,6 +1,7 @@
 //! The pickle virtual machine, without the opcodes that run code.
 
 use super::arena::{Chain, FALSE, NodeId, ODD, PickleNode, PickleValue, TRUE};
+use super::code_opcodes::name_of_code;
 use super::convert::NodeConverter;
 use super::source::PickleSource;
 use crate::formats::snapshot::build::SnapshotBuilder;
@@ -127,7 +128,7 @@ impl<'b, R: Read> PickleMachine<'b, R> {
                 let top = self.top()?;
                 self.push(top)
             }
-            opcode => Err(match code_opcode(opcode) {
+            opcode => Err(match name_of_code(opcode) {
                 Some(name) => TraceError::RunsCode { opcode: name, offset: self.offset },
                 None => TraceError::Opcode { opcode, offset: self.offset },
             }),
@@ -390,24 +391,4 @@ impl<'b, R: Read> PickleMachine<'b, R> {
     fn literal(&self) -> TraceError {
         TraceError::Literal { offset: self.offset }
     }
-}
-
-/// Returns the name of an opcode that imports, calls, or requests an object from the program.
-fn code_opcode(opcode: u8) -> Option<&'static str> {
-    Some(match opcode {
-        b'c' => "GLOBAL",
-        0x93 => "STACK_GLOBAL",
-        b'R' => "REDUCE",
-        b'b' => "BUILD",
-        b'i' => "INST",
-        b'o' => "OBJ",
-        0x81 => "NEWOBJ",
-        0x92 => "NEWOBJ_EX",
-        0x82 => "EXT1",
-        0x83 => "EXT2",
-        0x84 => "EXT4",
-        b'P' => "PERSID",
-        b'Q' => "BINPERSID",
-        _ => return None,
-    })
 }
