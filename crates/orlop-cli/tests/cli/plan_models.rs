@@ -104,7 +104,8 @@ fn several_plans_have_one_block() {
     let folder = Folder::with(&[]);
     let plan = folder.path("plans.json");
     let text = stdout(&orlop(&["plan", &path, "--bind", "N=24000", "--bind", "batch_size=1,4", "-o", &plan]));
-    for expected in ["batch_size=1 ", "batch_size=4 ", "is enough for each of them", "optimal for this order"]
+    for expected in
+        ["batch_size=1 ", "batch_size=4 ", "is enough for each of 2 plans", "optimal for this order"]
     {
         assert!(text.contains(expected), "{expected:?} in\n{text}");
     }
