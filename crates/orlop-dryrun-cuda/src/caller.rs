@@ -22,10 +22,15 @@ pub(crate) enum Guess {
     Distinct,
     /// The maximum of integers.
     Maximum,
+    /// How often elements are repeated.
+    Repeats,
+    /// How elements are spread over bins.
+    Bins,
 }
 
 impl Guess {
-    pub(crate) const ALL: [Self; 5] = [Self::Zero, Self::Size, Self::Mask, Self::Distinct, Self::Maximum];
+    pub(crate) const ALL: [Self; 7] =
+        [Self::Zero, Self::Size, Self::Mask, Self::Distinct, Self::Maximum, Self::Repeats, Self::Bins];
 }
 
 /// Writes a line of the program as a C string into a buffer of this size.

@@ -13,3 +13,4 @@ mod nvrtc;
 mod report;
 mod runtime;
 mod unanswered;
+mod values;
