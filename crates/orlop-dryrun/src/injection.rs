@@ -17,8 +17,8 @@ const ANSWER: &str = "orlop_dry_run_unanswered";
 /// The stand-in that defines the functions that [`LIBRARY`] does not have.
 const OTHERS: &str = "liborlop_dryrun_others.so";
 
-/// The folder of [`SITE`]: a name by which frames in these modules are not taken for the program's.
-const SITE_FOLDER: &str = "site-packages";
+/// The folder of [`SITE`]. By this name, reports take frames in it for Python's own.
+const SITE_FOLDER: &str = "lib/python3";
 
 /// Modules for the start of a Python program: the first runs, and imports the others.
 const SITE: [(&str, &str); 4] = [

@@ -14,15 +14,15 @@ const MAX_BYTES: usize = 64 << 10;
 /// The maximum sum of what is kept.
 const MAX_TOTAL: usize = 256 << 20;
 
-/// Where the bytes of a buffer are from.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// Where the bytes of a buffer are from. What consists of several has the lowest.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Origin {
+    /// Computed by the host for a tensor.
+    Computed,
     /// Copied to the device, or filled.
     Copied,
     /// Written by a collective.
     Received,
-    /// Computed by the host for a tensor.
-    Computed,
 }
 
 #[derive(Debug)]
@@ -66,30 +66,33 @@ impl Contents {
 
     /// Forgets these bytes, unless a collective wrote them.
     pub(crate) fn distrust(&mut self, address: usize, bytes: usize) {
-        if self.read_if(address, bytes, |origin| origin == Origin::Received).is_none() {
+        if self.read_with_origin(address, bytes).is_none_or(|(_, origin)| origin != Origin::Received) {
             self.forget(address, bytes);
         }
     }
 
     /// Returns what was written to exactly these bytes or computed for them.
     pub(crate) fn read(&self, address: usize, bytes: usize) -> Option<Vec<u8>> {
-        self.read_if(address, bytes, |_| true)
+        self.read_with_origin(address, bytes).map(|(found, _)| found)
     }
 
     /// Returns what was written to exactly these bytes.
     pub(crate) fn read_copied(&self, address: usize, bytes: usize) -> Option<Vec<u8>> {
-        self.read_if(address, bytes, |origin| origin != Origin::Computed)
+        let found = self.read_with_origin(address, bytes);
+        found.filter(|&(_, origin)| origin != Origin::Computed).map(|(found, _)| found)
     }
 
-    fn read_if(&self, address: usize, bytes: usize, is_read: fn(Origin) -> bool) -> Option<Vec<u8>> {
-        let mut found = Vec::new();
+    /// Returns what is known of exactly these bytes, and where that is from.
+    pub(crate) fn read_with_origin(&self, address: usize, bytes: usize) -> Option<(Vec<u8>, Origin)> {
+        let (mut found, mut origin) = (Vec::new(), Origin::Received);
         for (&start, buffer) in self.buffers.range(address..address.saturating_add(bytes)) {
-            if start != address + found.len() || !is_read(buffer.origin) {
+            if start != address + found.len() {
                 return None;
             }
             found.extend_from_slice(&buffer.bytes);
+            origin = origin.min(buffer.origin);
         }
-        (!found.is_empty() && found.len() == bytes).then_some(found)
+        (!found.is_empty() && found.len() == bytes).then_some((found, origin))
     }
 
     /// Forgets what overlaps with these bytes.

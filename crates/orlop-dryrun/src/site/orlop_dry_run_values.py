@@ -78,14 +78,12 @@ class Values:
         return self.view(tensor, self.storage_of(tensor))
 
     def keep(self, tensor, values, versions, before=None):
-        """Keeps the values of a tensor, which is all of a small storage or a part of one that was known `before`."""
+        """Keeps the values of a tensor in a small storage, which was known `before` or has nothing else in it."""
         storage = tensor.untyped_storage()
         size = storage.nbytes()
         if not 0 < size <= MAX_BYTES or tensor.device.type != "cuda" or values.size() != tensor.size():
             return
         if before is None:
-            if tensor.numel() * tensor.element_size() != size:
-                return
             before = self.torch.zeros(size, dtype=self.torch.uint8, device="cpu")
         self.view(tensor, before).copy_(values)
         if len(self.storages) >= MAX_STORAGES:

@@ -25,11 +25,9 @@ pub(in crate::exports) fn copy(machine: &mut Machine, to: usize, from: usize, by
         }
         (false, true) => answer(machine, to, from, bytes),
         (true, true) => {
-            let copied = machine.contents.read_copied(from, bytes);
-            let origin = if copied.is_some() { Origin::Copied } else { Origin::Computed };
-            let kept = copied.or_else(|| machine.contents.read(from, bytes));
+            let kept = machine.contents.read_with_origin(from, bytes);
             machine.forget(to, bytes);
-            if let Some(kept) = kept {
+            if let Some((kept, origin)) = kept {
                 machine.contents.write(to, kept, origin);
             }
         }
