@@ -26,11 +26,21 @@ pub(crate) enum Guess {
     Repeats,
     /// How elements are spread over bins.
     Bins,
+    /// How many elements a product of sparse matrices has.
+    Products,
 }
 
 impl Guess {
-    pub(crate) const ALL: [Self; 7] =
-        [Self::Zero, Self::Size, Self::Mask, Self::Distinct, Self::Maximum, Self::Repeats, Self::Bins];
+    pub(crate) const ALL: [Self; 8] = [
+        Self::Zero,
+        Self::Size,
+        Self::Mask,
+        Self::Distinct,
+        Self::Maximum,
+        Self::Repeats,
+        Self::Bins,
+        Self::Products,
+    ];
 }
 
 /// Writes a line of the program as a C string into a buffer of this size.

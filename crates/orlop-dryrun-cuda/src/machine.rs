@@ -4,6 +4,7 @@ use crate::call;
 use crate::caller::Guess;
 use crate::code::{Failure, Outcome};
 use crate::cudnn::{Descriptors, RecurrentLayers, Workspaces};
+use crate::exports::SparseMatrix;
 use crate::state::communicator::Communicator;
 use crate::state::contents::Contents;
 use crate::state::counters::Counters;
@@ -41,6 +42,7 @@ pub(crate) struct Machine {
     pub(crate) streams_of_handles: HashMap<usize, usize>,
     pub(crate) communicators: HashMap<usize, Communicator>,
     pub(crate) recurrent: RecurrentLayers,
+    pub(crate) sparse_matrices: HashMap<usize, SparseMatrix>,
     /// The devices of the contexts below the current one, by thread.
     pub(crate) contexts: HashMap<i32, Vec<usize>>,
     /// The addresses of variables, by device and symbol.
@@ -77,6 +79,7 @@ impl Machine {
             streams_of_handles: HashMap::new(),
             communicators: HashMap::new(),
             recurrent: RecurrentLayers::default(),
+            sparse_matrices: HashMap::new(),
             contexts: HashMap::new(),
             symbols: HashMap::new(),
             next_handle: 0x1000,

@@ -74,6 +74,11 @@ impl Doubts {
             let sentence = format!("{count} tensors were assumed to fill their bins evenly, at {lines}");
             doubts.add(Confidence::Low, sentence);
         }
+        if let Some((count, lines)) = counted(answers, "products_assumed") {
+            let sentence =
+                format!("{count} steps of products of sparse matrices had assumed elements, at {lines}");
+            doubts.add(Confidence::Low, sentence);
+        }
         if let Some((count, functions)) = counted(answers, "refused_functions") {
             doubts.add(Confidence::Low, format!("{count} calls were refused: {functions}"));
         }

@@ -14,3 +14,5 @@ mod report;
 mod runtime;
 mod unanswered;
 mod values;
+
+pub(crate) use cusparse::SparseMatrix;
