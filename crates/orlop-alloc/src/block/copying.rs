@@ -88,8 +88,8 @@ impl Block {
     /// the copy may not be done when this returns; both blocks can be dropped, and a source in host memory
     /// can be changed.
     ///
-    /// If the wait fails, the device may still use the blocks that are not kept by their allocators: the host
-    /// cannot access them any more, and dropping them leaks their memory.
+    /// If the wait fails, or `ops` panics, the device may still use the blocks that are not kept by their
+    /// allocators: the host cannot access them any more, and dropping them leaks their memory.
     ///
     /// # Errors
     ///

@@ -73,7 +73,8 @@ impl DevicePtr {
 ///
 /// 1. An implementation reads and writes only the bytes that its arguments name, from the call until the
 ///    stream has done the work, also if the call fails or panics.
-/// 2. It has read a host source that is not [kept](DevicePtr::is_kept), and `pattern`, when the call returns.
+/// 2. It has read a host source that is not [kept](DevicePtr::is_kept), and `pattern`, when the call ends,
+///    also by a panic.
 /// 3. When [`DeviceOps::synchronize`] has returned `Ok`, all work submitted to the stream before is done, and
 ///    the host sees what it wrote.
 /// 4. [`DeviceOps::device`] always returns the same device, and the operations can access all its memory that
