@@ -114,7 +114,8 @@ pub(crate) fn copy(
     let (mut bytes, layout) = fetch(&from)?;
     if to.device().is_cpu() {
         // SAFETY: the vector has the span of its layout, and the destination is inside its block, on the host
-        // (`Record::check_reachable`), held by a write guard; its elements do not overlap (checked by the caller).
+        // (`Record::check_reachable`), held by a write guard; its elements do not overlap (checked by the
+        // caller).
         unsafe { copy_or_cast(to.first(), &to.layout, to.dtype, first(&mut bytes), &layout, from.dtype) };
         return Ok(());
     }
