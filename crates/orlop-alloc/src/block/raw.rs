@@ -241,7 +241,12 @@ impl Record {
     /// Returns `true` if work on the block, or on another part of its whole, could not be waited for.
     #[inline]
     pub(crate) fn is_unfinished(&self) -> bool {
-        self.uses.is_unfinished() || self.whole.as_ref().is_some_and(|whole| whole.uses.is_unfinished())
+        self.uses.is_unfinished() || (self.source == MemorySource::Part && self.is_whole_unfinished())
+    }
+
+    /// Apart, because the whole is not in the first cache line.
+    fn is_whole_unfinished(&self) -> bool {
+        self.whole.as_ref().is_some_and(|whole| whole.uses.is_unfinished())
     }
 }
 
