@@ -64,18 +64,33 @@ pub struct BudgetStatus {
 }
 
 impl BudgetStatus {
+    /// Returns the hard budget with loans.
+    fn limit(&self) -> Option<u128> {
+        let with_loans =
+            |hard| (u128::from(hard) + u128::from(self.borrowed)).saturating_sub(self.lent.into());
+        self.budget.hard.map(with_loans)
+    }
+
     fn room(&self) -> u64 {
-        match self.budget.hard {
-            Some(hard) => {
-                hard.saturating_add(self.borrowed).saturating_sub(self.lent.saturating_add(self.live))
-            }
-            None => u64::MAX,
-        }
+        self.limit().map_or(u64::MAX, |limit| clamped(limit.saturating_sub(self.live.into())))
+    }
+
+    fn is_exceeded(&self) -> bool {
+        self.limit().is_some_and(|limit| u128::from(self.live) > limit)
+    }
+
+    /// Returns the bytes by which the soft budget is exceeded.
+    fn over_soft(&self) -> u64 {
+        self.budget.soft.map_or(0, |soft| self.live.saturating_sub(soft))
     }
 
     fn lends(&self) -> bool {
         self.budget.borrows && self.budget.hard.is_some()
     }
+}
+
+fn clamped(bytes: u128) -> u64 {
+    u64::try_from(bytes).unwrap_or(u64::MAX)
 }
 
 /// The budgets of one device.
@@ -90,7 +105,7 @@ pub(super) struct BudgetAccounts {
 struct BudgetState {
     /// Here `live` has the charged bytes only.
     kinds: [BudgetStatus; MemoryKind::COUNT],
-    /// Live bytes of the explicit allocators, as read last.
+    /// Live bytes of the explicit allocators: an upper bound, exact after they were read.
     explicit: [u64; MemoryKind::COUNT],
     /// `loans[borrower][lender]`.
     loans: [[u64; MemoryKind::COUNT]; MemoryKind::COUNT],
@@ -126,71 +141,95 @@ impl BudgetAccounts {
         Self { state: Mutex::default(), explicit }
     }
 
-    /// Locks the state and updates it: a free in an explicit allocator is not reported here.
-    fn state(&self) -> MutexGuard<'_, BudgetState> {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        let before = std::mem::replace(&mut state.explicit, self.explicit.live());
-        if state.explicit != before {
-            (0..MemoryKind::COUNT).for_each(|borrower| state.repay(borrower));
+    fn lock(&self) -> MutexGuard<'_, BudgetState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Locks the state with the exact live bytes of the explicit allocators.
+    fn exact(&self) -> MutexGuard<'_, BudgetState> {
+        self.exact_unless(|_| false)
+    }
+
+    /// Locks the state. The live bytes of the explicit allocators are an upper bound if that is enough, and
+    /// else exact.
+    fn exact_unless(&self, is_enough: impl FnOnce(&BudgetState) -> bool) -> MutexGuard<'_, BudgetState> {
+        let mut state = self.lock();
+        for (bound, allocated) in state.explicit.iter_mut().zip(self.explicit.take_allocated()) {
+            *bound = bound.saturating_add(allocated);
+        }
+        if !is_enough(&state) {
+            let before = std::mem::replace(&mut state.explicit, self.explicit.live());
+            // A free in an explicit allocator is not reported here.
+            if state.explicit != before {
+                (0..MemoryKind::COUNT).for_each(|borrower| state.repay(borrower));
+            }
         }
         state
     }
 
+    /// Locks the state to repay loans of a kind, for which the exact live bytes are needed.
+    fn exact_for_loans(&self, kind: MemoryKind) -> MutexGuard<'_, BudgetState> {
+        self.exact_unless(|state| state.kinds[kind.index()].borrowed == 0)
+    }
+
     pub(super) fn set(&self, kind: MemoryKind, budget: Budget) {
-        self.state().kinds[kind.index()].budget = budget;
+        self.lock().kinds[kind.index()].budget = budget;
     }
 
     pub(super) fn status(&self, kind: MemoryKind) -> BudgetStatus {
-        self.state().status(kind.index())
+        self.exact().status(kind.index())
     }
 
     /// Returns the bytes by which the soft budget is exceeded.
     pub(super) fn over_soft(&self, kind: MemoryKind) -> u64 {
-        let status = self.status(kind);
-        status.budget.soft.map_or(0, |soft| status.live.saturating_sub(soft))
+        let kind = kind.index();
+        self.exact_unless(|state| state.status(kind).over_soft() == 0).status(kind).over_soft()
     }
 
     /// Returns `true` if the hard budget is exceeded.
     pub(super) fn is_exceeded(&self, kind: MemoryKind) -> bool {
-        let status = self.status(kind);
-        let bound = |hard: u64| hard.saturating_add(status.borrowed).saturating_sub(status.lent);
-        status.budget.hard.is_some_and(|hard| status.live > bound(hard))
+        let kind = kind.index();
+        self.exact_unless(|state| !state.status(kind).is_exceeded()).status(kind).is_exceeded()
     }
 
     /// Charges `bytes`. Returns by how much the soft budget is exceeded then, or `None` if the hard one would
     /// be.
     pub(super) fn charge(&self, kind: MemoryKind, bytes: u64) -> Option<u64> {
-        let mut state = self.state();
-        if bytes > state.room(kind.index()) {
+        let kind = kind.index();
+        let charged = |state: &BudgetState| {
+            let status = state.status(kind);
+            BudgetStatus { live: status.live.saturating_add(bytes), ..status }
+        };
+        let mut state =
+            self.exact_unless(|state| bytes <= state.room(kind) && charged(state).over_soft() == 0);
+        if bytes > state.room(kind) {
             return None;
         }
-        let status = &mut state.kinds[kind.index()];
+        let over_soft = charged(&state).over_soft();
+        let status = &mut state.kinds[kind];
         status.live = status.live.checked_add(bytes)?;
-        let status = state.status(kind.index());
-        Some(status.budget.soft.map_or(0, |soft| status.live.saturating_sub(soft)))
+        Some(over_soft)
     }
 
     /// Discharges `bytes`, and repays loans with what that frees.
     pub(super) fn discharge(&self, kind: MemoryKind, bytes: u64) {
-        let mut state = self.state();
-        let status = &mut state.kinds[kind.index()];
-        status.live = status.live.saturating_sub(bytes);
-        state.repay(kind.index());
+        self.correct(kind, bytes, 0);
     }
 
     /// Repays the part of its loans that the kind does not use.
     pub(super) fn repay(&self, kind: MemoryKind) {
-        self.state().repay(kind.index());
+        self.exact_for_loans(kind).repay(kind.index());
     }
 
     /// Returns the bytes that are missing for `bytes` more.
     pub(super) fn missing(&self, kind: MemoryKind, bytes: u64) -> u64 {
-        bytes.saturating_sub(self.state().room(kind.index()))
+        let kind = kind.index();
+        bytes.saturating_sub(self.exact_unless(|state| bytes <= state.room(kind)).room(kind))
     }
 
-    /// Replaces `charged` bytes with `needed` bytes.
+    /// Replaces `charged` bytes with `needed` bytes, and repays loans with what that frees.
     pub(super) fn correct(&self, kind: MemoryKind, charged: u64, needed: u64) {
-        let mut state = self.state();
+        let mut state = self.exact_for_loans(kind);
         let status = &mut state.kinds[kind.index()];
         status.live = status.live.saturating_sub(charged).saturating_add(needed);
         state.repay(kind.index());
@@ -198,7 +237,7 @@ impl BudgetAccounts {
 
     /// Borrows what is missing for `bytes`, all or nothing. Returns the borrowed bytes.
     pub(super) fn borrow(&self, kind: MemoryKind, bytes: u64) -> u64 {
-        let mut state = self.state();
+        let mut state = self.exact();
         let borrower = kind.index();
         if !state.kinds[borrower].budget.borrows {
             return 0;
@@ -207,10 +246,12 @@ impl BudgetAccounts {
         let lenders = || (0..MemoryKind::COUNT).filter(|&other| other != borrower);
         let spare = |state: &BudgetState, lender: usize| {
             let status = state.status(lender);
-            if status.lends() { status.room() } else { 0 }
+            // The sum of its loans is a number of bytes, too.
+            if status.lends() { status.room().min(u64::MAX - status.lent) } else { 0 }
         };
         let total = lenders().map(|other| spare(&state, other)).fold(0, u64::saturating_add);
-        if missing == 0 || total < missing {
+        let is_countable = state.kinds[borrower].borrowed.checked_add(missing).is_some();
+        if missing == 0 || total < missing || !is_countable {
             return 0;
         }
         let mut left = missing;
@@ -232,11 +273,10 @@ impl BudgetAccounts {
         report.rounded = usize::try_from(bytes).unwrap_or(usize::MAX);
         // The requested bytes are charged before the allocator rounds them up.
         report.rounded_is_minimum = report.rounded == request.bytes;
-        let state = self.state();
+        let state = self.exact();
         let status = state.status(request.kind.index());
         report.live = status.live;
-        report.limit =
-            status.budget.hard.map(|hard| hard.saturating_add(status.borrowed).saturating_sub(status.lent));
+        report.limit = status.limit().map(clamped);
         report.lent = status.lent;
         report.set_kinds(MemoryKind::ALL.map(|kind| (kind, state.status(kind.index()).live)));
         drop(state);

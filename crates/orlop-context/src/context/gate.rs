@@ -3,7 +3,7 @@
 use super::budget::{Budget, BudgetAccounts, BudgetStatus};
 use super::routes::DeviceRoutes;
 use super::{Context, Inner};
-use orlop_alloc::engine_support::{Charge, Charged, ContextHandle as _};
+use orlop_alloc::engine_support::{Charge, Charged, ContextHandle as _, RegionDelivery};
 use orlop_alloc::{Allocator, AllocatorRef, Error, LadderStep, Request, Result};
 use orlop_core::{Device, MemoryKind};
 use std::fmt;
@@ -76,7 +76,8 @@ impl Context {
         kind.check_on(device)?;
         // Creates the CPU's allocators, because gates go in front of them.
         self.device(device, kind)?;
-        let _changing = self.changing();
+        let changing = self.changing();
+        let mut delivery = RegionDelivery::default();
         let routes = self.inner.routes.get_or_new(device);
         // Relaxed: as with the gates, a request under way may miss the new budget.
         self.inner.has_budgets.store(true, Ordering::Relaxed);
@@ -84,6 +85,7 @@ impl Context {
         let accounts = Arc::clone(routes.accounts_or_new());
         accounts.set(kind, budget);
         if first {
+            delivery = routes.explicit.watch_all();
             // One gate for each allocator, so that kinds with the same allocator still share one.
             for allocator in routes.distinct() {
                 let gate = self.add_gate(&routes, allocator.clone(), &accounts);
@@ -94,6 +96,8 @@ impl Context {
                 }
             }
         }
+        drop(changing);
+        drop(delivery);
         Ok(())
     }
 

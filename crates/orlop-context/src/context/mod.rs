@@ -151,7 +151,7 @@ impl Context {
             return Err(Error::WrongDevice { device, actual: allocator.device() });
         }
         let routes = self.inner.routes.get_or_new(device);
-        let delivery = self.add_observers(&routes, allocator);
+        let mut delivery = self.add_observers(&routes, allocator);
         let serving = match routes.accounts() {
             // Blocks that come through a gate are charged there.
             Some(accounts) if !routes.is_over_gate(allocator) => {
@@ -160,7 +160,7 @@ impl Context {
             _ => allocator.clone(),
         };
         // Its gate charges it from now on; its own statistics no longer do.
-        routes.explicit.forget(allocator);
+        delivery.append(routes.explicit.forget(allocator));
         // Blocks lead to the context by it.
         allocator.set_context_number(self.id().number());
         serving.set_context_number(self.id().number());

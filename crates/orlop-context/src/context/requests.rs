@@ -179,7 +179,11 @@ impl Context {
         // Serving allocators are counted as such, and so are adaptors over a budget gate.
         if routes.registration_of(allocator).is_none() && !routes.is_over_gate(allocator) {
             delivery = self.add_observers(&routes, allocator);
-            delivery.keep(routes.explicit.note(allocator));
+            let is_bounded = routes.accounts().is_some();
+            if is_bounded {
+                delivery.append(routes.explicit.watch(allocator));
+            }
+            delivery.keep(routes.explicit.note(allocator, is_bounded));
         }
         allocator.set_context_number(self.inner.id.number());
         drop(changing);
@@ -244,6 +248,7 @@ impl Context {
         }
         Ok(block)
     }
+
     #[cold]
     fn refuse(
         &self,

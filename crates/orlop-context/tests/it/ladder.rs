@@ -86,6 +86,18 @@ fn a_loan_that_did_not_help_is_repaid() {
     assert_eq!(context.budget_status(Device::CPU, MemoryKind::Workspace).borrowed, 0);
 }
 
+/// Also one of a lender whose budget is the largest number of bytes.
+#[test]
+fn a_loan_of_all_bytes_is_repaid() {
+    let context = context(Budget::hard(4096), Budget::hard(u64::MAX));
+    let _held = context.allocate(Device::CPU, &workspace(4096)).unwrap();
+    assert!(context.allocate(Device::CPU, &workspace(usize::MAX)).is_err());
+    let [workspace, cache] =
+        [MemoryKind::Workspace, MemoryKind::KvCache].map(|kind| context.budget_status(Device::CPU, kind));
+    assert_eq!((workspace.borrowed, workspace.lent), (0, 0));
+    assert_eq!((cache.borrowed, cache.lent), (0, 0));
+}
+
 #[test]
 fn a_handle_from_before_the_budget_is_bounded() {
     let context = Context::with(Device::CPU, AllocatorConfig::new());
