@@ -1,7 +1,8 @@
 //! Copies of bytes between blocks, and between blocks and host memory.
 //!
 //! How a block can be accessed depends on its [`Access`](orlop_alloc::Access) and not on its device: address
-//! space can be registered for the CPU too. Memory that the CPU cannot access, or that nothing can access, is an error.
+//! space can be registered for the CPU too. Memory that the CPU cannot access, or that nothing can access, is
+//! an error.
 //!
 //! A device accesses memory until its stream is done. The host does not wait for that: the stream is recorded
 //! on the blocks, and dropping them defers their reuse. It waits, for this stream only, if the destination is
