@@ -1,8 +1,9 @@
 //! The device engine over addresses without memory, statistics on: what a pair of an allocation and its
 //! return costs.
 //!
-//! *hot* returns a block and asks for the same size again, on one thread and on two. *live n* keeps n blocks
-//! of random sizes and replaces one at random each time. Once the bare engine, once through `dyn Allocator`
+//! *hot* returns a block and asks for the same size again, on one thread and on two. *free of another
+//! thread's block* times the return alone, of a thousand blocks in a row. *live n* keeps n blocks of random
+//! sizes and replaces one at random each time. Once the bare engine, once through `dyn Allocator`
 //! with its handle. *Past the peak* does so until more is held than was ever in use, which is when an engine
 //! makes room before it grows, and prints how long single requests take from there on, the longest included.
 //! Beside them a chain of dependent reads at random places of a table as large as the engine's own records
@@ -70,6 +71,35 @@ fn two_threads(criterion: &mut Criterion) {
                     let other = scope.spawn(|| pairs(count, 1));
                     pairs(count, 2).max(other.join().unwrap_or_default())
                 })
+            });
+        });
+    }
+    group.finish();
+}
+
+/// The return of blocks to the thread that allocated them.
+fn foreign_free(criterion: &mut Criterion) {
+    /// Blocks that are handed over at once.
+    const BATCH: u64 = 1000;
+    let mut group = criterion.benchmark_group("free of another thread's block");
+    group.throughput(Throughput::Elements(1));
+    for (name, policy) in policies() {
+        let allocator: AllocatorRef = DeviceAllocator::new(device(), policy).into_ref().erase();
+        let request = Request::new(4 << 10).stream(StreamId::from_raw(1));
+        let freed = |count: u64| {
+            let blocks: Vec<Block> =
+                (0..count).map(|_| allocator.allocate(&request).expect("memory")).collect();
+            let free = move || {
+                let start = Instant::now();
+                drop(blocks);
+                start.elapsed()
+            };
+            std::thread::scope(|scope| scope.spawn(free).join()).expect("no panic")
+        };
+        group.bench_function(format!("{name}, dyn Allocator"), |bencher| {
+            bencher.iter_custom(|count| {
+                let batches = (0..count / BATCH).map(|_| BATCH).chain([count % BATCH]);
+                batches.map(freed).sum()
             });
         });
     }
@@ -194,6 +224,7 @@ fn main() {
         .configure_from_args();
     hot(&mut criterion);
     two_threads(&mut criterion);
+    foreign_free(&mut criterion);
     live(&mut criterion, 10_000);
     live(&mut criterion, 1_000_000);
     memory(&mut criterion);

@@ -25,11 +25,12 @@ const CLASSIFIER: &str = "testdata/onnx-wild/rapidocr_onnxruntime__ch_ppocr_mobi
 /// An integration: its name on the command line, and what runs it.
 type Integration = (&'static str, fn(&Shell) -> Result<Outcome>);
 
-const ALL: [Integration; 7] = [
+const ALL: [Integration; 8] = [
     ("arrow", arrow),
     ("burn", burn),
     ("candle", candle),
     ("kv-opendal", kv_opendal),
+    ("kv-redis", kv_redis),
     ("kvbm", kvbm),
     ("ort", ort),
     ("peers", peers),
@@ -98,10 +99,21 @@ fn kv_opendal(shell: &Shell) -> Result<Outcome> {
     let mut test = cargo(shell, "test");
     shell
         .run("integrations-kv-opendal-test", test.args(["-p", "orlop-kv-opendal", "--features", "redis"]))?;
+    Ok(with_redis())
+}
+
+/// Tests `orlop-kv-redis` over a Redis server, if there is one.
+fn kv_redis(shell: &Shell) -> Result<Outcome> {
+    shell.run("integrations-kv-redis-test", cargo(shell, "test").args(["-p", "orlop-kv-redis"]))?;
+    Ok(with_redis())
+}
+
+/// Returns that tests have passed, or that those over a Redis server were skipped.
+fn with_redis() -> Outcome {
     if Command::new("redis-server").arg("--version").output().is_err() {
-        return Ok(Outcome::Skipped("the part over Redis: no redis-server".to_owned()));
+        return Outcome::Skipped("the part over Redis: no redis-server".to_owned());
     }
-    Ok(Outcome::passed())
+    Outcome::passed()
 }
 
 /// Checks and tests `orlop-kvbm`, a workspace of its own.

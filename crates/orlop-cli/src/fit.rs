@@ -3,6 +3,7 @@
 use crate::fit_arguments::FitArguments;
 use crate::output::Failures;
 use crate::table::{self, bytes, count, counted, percent, plain};
+use crate::task_progress::TaskProgress;
 use crate::{histories, output};
 use orlop::lab::fit::{Fit, FitEstimate, FitPrediction, LargestSize};
 use orlop::trace::formats::DeviceLabel;
@@ -33,6 +34,7 @@ pub(crate) fn run(arguments: &FitArguments) -> Result<(), Failures> {
     let recordings: Vec<(u64, &History)> = sizes.into_iter().zip(&histories).collect();
     let busiest = histories.first().and_then(History::busiest_device);
     let device = arguments.device.or(busiest).unwrap_or(0);
+    let progress = TaskProgress::start(format!("predicting {}={}", arguments.at.name, arguments.at.size));
     let fit = Fit::new(&recordings, device).map_err(|error| error.to_string())?;
     let entry = FitEntry {
         name: &arguments.at.name,
@@ -42,6 +44,7 @@ pub(crate) fn run(arguments: &FitArguments) -> Result<(), Failures> {
         prediction: fit.predict(arguments.at.size),
         largest: arguments.memory.map(|memory| fit.largest(memory)),
     };
+    drop(progress);
     if arguments.json { output::print_json(&entry) } else { output::print(&text(&entry)) }
 }
 

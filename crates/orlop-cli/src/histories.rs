@@ -182,6 +182,7 @@ fn profile_of(
         require_run(path, history)?;
     }
     report_warnings(path, &history.warnings);
+    let _progress = TaskProgress::start(format!("describing {}", path.display()));
     Ok(SourcedProfile { profile: Profile::of(history, depth), is_recording: true })
 }
 

@@ -6,6 +6,7 @@ use crate::table::{self, bytes, count, counted};
 use clap::Args;
 use comfy_table::Table;
 use orlop::lab::analyze::{Lifetimes, SizeBucket, TraceInfo};
+use orlop::lab::verdict::RunVerdict;
 use serde::Serialize;
 use std::fmt::Write as _;
 use std::path::PathBuf;
@@ -28,13 +29,15 @@ const MAX_BAR: usize = 32;
 #[derive(Serialize)]
 struct InfoEntry<'a> {
     trace: &'a str,
+    verdict: RunVerdict,
     #[serde(flatten)]
     info: TraceInfo,
 }
 
 impl<'a> InfoEntry<'a> {
     fn of(named: &'a NamedTrace) -> Self {
-        Self { trace: &named.name, info: TraceInfo::of(&named.trace) }
+        let info = TraceInfo::of(&named.trace);
+        Self { trace: &named.name, verdict: info.verdict(&named.file.display().to_string()), info }
     }
 }
 
@@ -50,7 +53,7 @@ pub(crate) fn run(arguments: &InfoArguments) -> Result<(), Failures> {
 
 fn text(entry: &InfoEntry<'_>) -> String {
     let info = &entry.info;
-    let mut text = format!("{}\n", entry.trace);
+    let mut text = format!("{}\n{}\n", entry.verdict, entry.trace);
     let mut say = |what: &str, value: String| {
         // Writing to a String cannot fail.
         let _ = writeln!(text, "  {what:<12} {value}");

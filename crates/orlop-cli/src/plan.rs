@@ -170,7 +170,8 @@ fn print_one(
     if arguments.json {
         return output::print_json(&answer.entry);
     }
-    output::print(&table::wrapped(&format!("{}{}{written}", answer.head, text(answer))))
+    let verdict = answer.entry.plan.judge(answer.entry.without_plan, &answer.entry.file);
+    output::print(&table::wrapped(&format!("{verdict}\n{}{}{written}", answer.head, text(answer))))
 }
 
 /// Prints plans for several numbers, which may all have the same memory.
@@ -200,16 +201,17 @@ fn print_several(
     }
     let head = answers.first().map_or_else(String::new, |answer| answer.head.clone());
     let path = arguments.file.display().to_string();
+    let verdict = PlanFile::judge_all(answers.iter().map(|answer| &answer.entry.plan), &path);
     let plans = answers.into_iter().map(|answer| answer.entry).collect();
     let entries = PlanEntries { file: path, source: "onnx", peak, plans };
-    let mut written = format!("One block of {} is enough for each of them.\n", bytes(peak));
+    let mut written = String::new();
     if let Some(path) = &arguments.output {
         written += &write_plan(path, &arguments.file, &entries, file)?;
     }
     if arguments.json {
         return output::print_json(&entries);
     }
-    output::print(&table::wrapped(&format!("{head}\n{}\n{written}", rows.trim_fmt())))
+    output::print(&table::wrapped(&format!("{verdict}\n{head}\n{}\n{written}", rows.trim_fmt())))
 }
 
 /// Plans a problem that is no graph.

@@ -115,15 +115,21 @@ fn named(text: &str) -> Option<(String, &str)> {
     (!name.is_empty()).then(|| (name.to_owned(), rest))
 }
 
-/// Numbers between which there is a letter. A scalar has none.
+/// Numbers between which there is a letter, or a comma as in lists. A scalar has none.
 fn sizes(text: &str) -> Option<Vec<u64>> {
+    let list = text.strip_prefix('[').and_then(|text| text.strip_suffix(']'));
+    let text = list.unwrap_or(text);
     let is_scalar = matches!(text, "" | "scalar");
-    if is_scalar { Some(Vec::new()) } else { text.split('x').map(|size| size.parse().ok()).collect() }
+    let numbers = || text.split(['x', ',']).map(|size| size.trim().parse().ok()).collect();
+    if is_scalar { Some(Vec::new()) } else { numbers() }
 }
 
 fn input(text: &str) -> Result<(Option<String>, Vec<u64>), &'static str> {
     let (name, given) = named(text).map_or((None, text), |(name, given)| (Some(name), given));
-    Ok((name, sizes(given).ok_or("expected sizes, like image=1x3x224x224 or 1x3x224x224")?))
+    Ok((
+        name,
+        sizes(given).ok_or("expected sizes, a number for each, like image=1x3x224x224 or 1x3x224x224")?,
+    ))
 }
 
 fn bound(text: &str) -> Result<(String, Vec<u64>), &'static str> {
@@ -192,6 +198,10 @@ mod tests {
         );
         assert_eq!(input("x:0=1x3"), Ok((Some("x:0".to_owned()), vec![1, 3])));
         assert_eq!((input("1x3"), input("x=")), (Ok((None, vec![1, 3])), Ok((Some("x".to_owned()), vec![]))));
+        assert_eq!(
+            [input("x=[1, 3]"), input("x=1,3")],
+            [(); 2].map(|()| Ok((Some("x".to_owned()), vec![1, 3])))
+        );
         assert!(["x=1x", "x=-1", "1xN"].iter().all(|text| input(text).is_err()));
         assert_eq!(bound("a=2x9"), Ok(("a".to_owned(), vec![2, 9])));
         assert_eq!(value("rate=16000, 0.5"), Ok(("rate".to_owned(), vec![16000.0, 0.5])));

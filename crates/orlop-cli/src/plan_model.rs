@@ -32,15 +32,14 @@ pub(crate) fn resolve(arguments: &PlanArguments, file: &OnnxFile) -> Result<Vec<
         });
         readers = bound.collect();
     }
-    let resolved = readers.into_iter().map(|(labels, reader)| {
-        let model = reader.resolve(file).map_err(|error| explained(&error, arguments))?;
-        Ok(SizedModel { label: labels.join(", "), model })
-    });
-    let models: Vec<SizedModel> = resolved.collect::<Result<_, String>>()?;
-    for symbol in models.first().map_or(&[][..], |first| &first.model.unused_bindings) {
+    for symbol in readers.first().map_or_else(Vec::new, |(_, reader)| reader.unused_bindings(file)) {
         output::report(&format!("{}: nothing has the name {symbol:?}", arguments.file.display()));
     }
-    Ok(models)
+    let resolved = readers.into_iter().map(|(labels, reader)| {
+        let model = reader.resolve(file).map_err(|error| explained(&error, arguments, file))?;
+        Ok(SizedModel { label: labels.join(", "), model })
+    });
+    resolved.collect()
 }
 
 fn label(symbol: &str, size: &RangeInclusive<u64>) -> String {
@@ -66,16 +65,28 @@ fn reader(arguments: &PlanArguments) -> OnnxReader {
 }
 
 /// Formats an error with what the command line can do about it.
-fn explained(error: &OnnxError, arguments: &PlanArguments) -> String {
+fn explained(error: &OnnxError, arguments: &PlanArguments, file: &OnnxFile) -> String {
     match error {
         OnnxError::MissingSizes { inputs } => {
             let options = missing(inputs, arguments);
-            format!("sizes of inputs are missing, give them numbers: {}", options.join(" "))
+            format!("{error}; give them numbers: {}", options.join(" "))
         }
         OnnxError::UnknownSizes { values } => {
             let options: BTreeSet<String> = values.iter().flat_map(bounds).collect();
             let options: Vec<_> = options.into_iter().collect();
             format!("{error}; give elements of inputs, or largest sizes: {}", options.join(" "))
+        }
+        OnnxError::Contradiction { .. } => {
+            let is_open = |size: &InputSize| !matches!(size, InputSize::Number(_));
+            let has_open =
+                |input: &OnnxInput| input.sizes.as_ref().is_none_or(|sizes| sizes.iter().any(is_open));
+            let inputs = file.inputs();
+            let open = inputs.iter().filter(|input| has_open(input));
+            let options: Vec<String> = open.map(|input| all_sizes(input, &[])).collect();
+            match options.is_empty() {
+                true => error.to_string(),
+                false => format!("{error}; give others: {}", options.join(" ")),
+            }
         }
         error => error.to_string(),
     }
@@ -92,7 +103,7 @@ fn missing(inputs: &[OnnxInput], arguments: &PlanArguments) -> Vec<String> {
             sizes.unwrap_or_default().iter().flat_map(InputSize::names).filter(|name| !is_bound(name));
         let of_input: Vec<String> = match has_names {
             true => names.map(|name| format!("--bind {}=N", quoted(&name))).collect(),
-            false => vec![format!("--input {}={}", quoted(&input.name), template(sizes))],
+            false => vec![all_sizes(input, &arguments.bindings)],
         };
         for option in of_input {
             if !options.contains(&option) {
@@ -103,14 +114,22 @@ fn missing(inputs: &[OnnxInput], arguments: &PlanArguments) -> Vec<String> {
     options
 }
 
-/// Formats sizes with a letter for each that is missing.
-fn template(sizes: Option<&[InputSize]>) -> String {
-    let Some(sizes) = sizes else { return "AxBx…".to_owned() };
-    let size = |size: &InputSize| match size {
-        InputSize::Number(number) => number.to_string(),
-        InputSize::Symbol(_) | InputSize::Unknown => "N".to_owned(),
+/// Returns the option for all sizes of an input, with a letter for each that has no number and no binding to
+/// one.
+fn all_sizes(input: &OnnxInput, bindings: &[(String, Vec<RangeInclusive<u64>>)]) -> String {
+    let name = quoted(&input.name);
+    let Some(sizes) = &input.sizes else { return format!("--input {name}=AxBx…") };
+    let bound = |name: &str| {
+        let (_, sizes) = bindings.iter().find(|(bound, _)| bound == name)?;
+        let [size] = &sizes[..] else { return None };
+        (size.start() == size.end()).then(|| size.start().to_string())
     };
-    sizes.iter().map(size).collect::<Vec<_>>().join("x")
+    let size = |(dimension, size): (usize, &InputSize)| match size {
+        InputSize::Number(number) => number.to_string(),
+        InputSize::Symbol(name) => bound(name).unwrap_or_else(|| "N".to_owned()),
+        InputSize::Unknown => bound(&format!("{}:{dimension}", input.name)).unwrap_or_else(|| "N".to_owned()),
+    };
+    format!("--input {name}={}", sizes.iter().enumerate().map(size).collect::<Vec<_>>().join("x"))
 }
 
 /// Returns the options that can bound a value.

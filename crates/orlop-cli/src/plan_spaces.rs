@@ -68,6 +68,6 @@ fn text(entry: &SpacesEntry) -> String {
         ];
         rows.add_row(table::row([&*table::plain(&space.name)], numbers));
     }
-    let SpacesFile { cost, verdict, .. } = &entry.plan;
-    format!("{}\n\n{}\nThe cost is {}: {verdict}.\n", entry.file, rows.trim_fmt(), count(*cost))
+    let verdict = table::wrapped(&entry.plan.judge(&entry.file).to_string());
+    format!("{verdict}\n{}\n\n{}\n", entry.file, rows.trim_fmt())
 }

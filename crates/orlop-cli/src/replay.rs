@@ -114,7 +114,9 @@ fn text(
     backing: &str,
 ) -> String {
     let means = if traces.len() > 1 { ReplaySummary::by_allocator(reports) } else { Vec::new() };
-    let mut text = table::replay(reports, &means);
+    let file = traces.first().map_or_else(String::new, |named| named.file.display().to_string());
+    let verdict = table::wrapped(&ReplayReport::verdict(reports, &file).to_string());
+    let mut text = format!("{verdict}\n{}", table::replay(reports, &means));
     let idle = traces.iter().map(|named| Replay::new(&named.trace).repeat(8).overhead());
     let overhead = idle.fold(0.0, f64::max);
     let threads = table::counted(arguments.threads.get() as u64, "thread");

@@ -9,7 +9,7 @@ use orlop::lab::LabError;
 use orlop::lab::analyze::{DeviceInfo, SiteNaming, SnapshotInfo};
 use orlop::lab::report::{DeviceVerdict, ReportData, ReportRow};
 use orlop::lab::verdict::{RunVerdict, most_urgent_first};
-use orlop::lab::what_if::{WhatIf, WhatIfReport};
+use orlop::lab::what_if::{MAX_SEARCHED_STEPS, WhatIf, WhatIfReport};
 use orlop::trace::formats::DeviceLabel;
 use orlop::trace::history::{DeviceHistory, History, Workload};
 use serde::Serialize;
@@ -84,11 +84,13 @@ pub fn page(
     Ok(ReportPage { html, settings: rows.len(), verdicts })
 }
 
-/// Tries other settings on the shown devices.
+/// Tries other settings on the shown devices. The smallest memories of long runs are not searched, which
+/// would take minutes.
 fn sweeps(history: &History, device: Option<u32>) -> Vec<(u32, WhatIfReport)> {
     let sweep = |shown: &DeviceHistory| {
         let work = Workload::of(shown);
-        (shown.device, WhatIf::recorded(&work, history, shown).smallest(true).run())
+        let is_short = work.steps.len() <= MAX_SEARCHED_STEPS;
+        (shown.device, WhatIf::recorded(&work, history, shown).smallest(is_short).run())
     };
     histories::devices(history, device).map(sweep).collect()
 }

@@ -62,8 +62,14 @@ pub(crate) fn run(arguments: &ReplayArguments, policy: AllocatorChoice) -> Resul
         ];
         table.add_row(table::row([&*name(file)], numbers));
     }
+    // A failure first, then the run that reserves most.
+    let worst = outcomes
+        .iter()
+        .max_by_key(|Replayed { outcome, .. }| (outcome.out_of_memory.is_some(), outcome.peak_reserved));
+    let verdict = worst.map_or_else(String::new, |worst| worst.outcome.verdict(&worst.file).to_string());
     let rules = outcomes.first().map_or("", |replayed| &replayed.outcome.rules);
-    output::print(&format!("{}\n{}\n", table::wrapped(rules).trim_end(), table.trim_fmt()))?;
+    let head = table::wrapped(&format!("{verdict}\n{rules}"));
+    output::print(&format!("{}\n{}\n", head.trim_end(), table.trim_fmt()))?;
     failures(&outcomes)
 }
 

@@ -46,10 +46,12 @@ pub use self::allocators::{
     CurrentPool, DriverAllocator, LinkedAllocator, MemoryPool, MemoryUse, PinnedAllocator, PinnedLedger,
     PoolUsage, caching_allocator, caching_allocator_with, configured_allocator,
 };
-pub use self::device::{CaptureScope, CudaDevice, DeviceStream, StreamClock};
+pub use self::device::{CaptureScope, CudaDevice, DeviceStream, ProcessEvent, StreamClock};
 pub use self::driver::Driver;
 pub use self::error::CudaError;
+#[cfg(unix)]
+pub use self::interop::ExportedPages;
 pub use self::interop::{BlockSlice, BlockView, DeviceBuffer, KernelPointer, KernelValue, SharedBuffer};
-pub use self::memory::{CudaMemory, PinnedMemory};
+pub use self::memory::{CudaMemory, PageHandleType, PageOptions, PinnedMemory};
 pub use self::ops::{CudaOps, StagingUsage};
 pub use self::register::{install, register};

@@ -21,6 +21,7 @@ pub struct SimulationConfig {
     pub(crate) has_pools: bool,
     pub(crate) has_virtual_memory: bool,
     pub(crate) has_rdma: bool,
+    pub(crate) page_handle_types: i32,
     pub(crate) has_peer_access: bool,
     pub(crate) frees_wait: bool,
     pub(crate) pools_wait: bool,
@@ -53,6 +54,7 @@ impl SimulationConfig {
             has_pools: true,
             has_virtual_memory: true,
             has_rdma: true,
+            page_handle_types: 1,
             has_peer_access: false,
             frees_wait: is_lenient,
             pools_wait: is_lenient,
@@ -196,6 +198,14 @@ impl SimulationConfig {
     #[must_use]
     pub fn rdma(mut self, has_rdma: bool) -> Self {
         self.has_rdma = has_rdma;
+        self
+    }
+
+    /// Sets how pages can be exported to other processes: by file descriptors (by default), and by fabric
+    /// handles.
+    #[must_use]
+    pub fn page_handles(mut self, file_descriptors: bool, fabric: bool) -> Self {
+        self.page_handle_types = i32::from(file_descriptors) | i32::from(fabric) << 3;
         self
     }
 

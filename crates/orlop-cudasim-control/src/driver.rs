@@ -101,6 +101,7 @@ impl SimulatedDriver {
             has_pools: config.has_pools,
             has_vmm: config.has_virtual_memory,
             has_rdma: config.has_rdma,
+            page_handle_types: config.page_handle_types,
             has_peer_access: config.has_peer_access,
             frees_wait: config.frees_wait,
             pools_wait: config.pools_wait,

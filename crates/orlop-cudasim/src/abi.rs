@@ -245,7 +245,7 @@ pub(crate) struct LaunchConfig {
     pub(crate) attribute_count: u32,
 }
 
-/// `CUipcMemHandle` and `CUipcEventHandle`.
+/// `CUipcMemHandle`, `CUipcEventHandle` and `CUmemFabricHandle`.
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
 pub(crate) struct IpcHandle {
@@ -262,6 +262,10 @@ impl IpcHandle {
         Self { reserved }
     }
 
+    pub(crate) fn bytes(&self) -> [u8; 64] {
+        self.reserved
+    }
+
     /// Returns the numbers of [`IpcHandle::of`].
     pub(crate) fn numbers(&self) -> [u64; 8] {
         let mut numbers = [0; 8];
@@ -271,5 +275,11 @@ impl IpcHandle {
             *number = u64::from_le_bytes(eight);
         }
         numbers
+    }
+}
+
+impl From<[u8; 64]> for IpcHandle {
+    fn from(reserved: [u8; 64]) -> Self {
+        Self { reserved }
     }
 }

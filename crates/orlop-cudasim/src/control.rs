@@ -35,6 +35,8 @@ pub struct SimConfiguration {
     pub has_vmm: bool,
     /// Whether physical memory can be flagged for other hardware.
     pub has_rdma: bool,
+    /// The `CU_MEM_HANDLE_TYPE_*` bits by which physical memory is exported: 1, a descriptor; 8, fabric.
+    pub page_handle_types: i32,
     /// Whether devices can access each other's memory.
     pub has_peer_access: bool,
     /// Whether `cuMemFree` and `cuMemFreeHost` wait for the device.

@@ -1,7 +1,7 @@
 //! [`Driver`]: everything that the simulated driver knows.
 
 use crate::codes::{Failure, Outcome};
-use crate::memory::Memory;
+use crate::memory::{Memory, ProcessRecord};
 use crate::state::capture::Capture;
 use crate::state::config::Config;
 use crate::state::device::{SimDevice, device_of_primary};
@@ -40,6 +40,8 @@ pub(crate) struct Driver {
     /// Per-thread default streams, by thread and device.
     pub(crate) thread_streams: HashMap<(u64, usize), u64>,
     pub(crate) events: HashMap<u64, Event>,
+    /// Records of events that other processes may wait for, which have not completed.
+    pub(crate) process_records: Vec<ProcessRecord>,
     pub(crate) memory: Memory,
     pub(crate) vmm: VirtualMemory,
     pub(crate) pools: BTreeMap<u64, Pool>,
@@ -79,6 +81,7 @@ impl Driver {
             busy: BTreeSet::new(),
             thread_streams: HashMap::new(),
             events: HashMap::new(),
+            process_records: Vec::new(),
             memory,
             vmm: VirtualMemory::default(),
             pools: BTreeMap::new(),

@@ -4,6 +4,7 @@ use crate::driver::Driver;
 use crate::state::host_thread::as_callback;
 use std::ops::{Deref, DerefMut};
 use std::sync::{Condvar, LazyLock, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 static DRIVER: LazyLock<Mutex<Driver>> = LazyLock::new(Mutex::default);
 
@@ -46,6 +47,13 @@ impl DriverGuard {
         as_callback(function);
         *self = Self::lock();
         PROGRESS.notify_all();
+    }
+
+    /// Lets other threads have the driver for a while.
+    pub(crate) fn pause(&mut self, time: Duration) {
+        self.0 = None;
+        std::thread::sleep(time);
+        *self = Self::lock();
     }
 
     /// Waits until a host function on another thread has ended.

@@ -22,10 +22,25 @@ pub(crate) enum Guess {
     Distinct,
     /// The maximum of integers.
     Maximum,
+    /// How often elements are repeated.
+    Repeats,
+    /// How elements are spread over bins.
+    Bins,
+    /// How many elements a product of sparse matrices has.
+    Products,
 }
 
 impl Guess {
-    pub(crate) const ALL: [Self; 5] = [Self::Zero, Self::Size, Self::Mask, Self::Distinct, Self::Maximum];
+    pub(crate) const ALL: [Self; 8] = [
+        Self::Zero,
+        Self::Size,
+        Self::Mask,
+        Self::Distinct,
+        Self::Maximum,
+        Self::Repeats,
+        Self::Bins,
+        Self::Products,
+    ];
 }
 
 /// Writes a line of the program as a C string into a buffer of this size.

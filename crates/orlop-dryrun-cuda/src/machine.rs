@@ -4,6 +4,7 @@ use crate::call;
 use crate::caller::Guess;
 use crate::code::{Failure, Outcome};
 use crate::cudnn::{Descriptors, RecurrentLayers, Workspaces};
+use crate::exports::SparseMatrix;
 use crate::state::communicator::Communicator;
 use crate::state::contents::Contents;
 use crate::state::counters::Counters;
@@ -30,6 +31,10 @@ pub(crate) struct Machine {
     pub(crate) kernels: Kernels,
     /// The result of the last kernel, if sizes follow from it.
     pub(crate) size_result: Option<SizeResult>,
+    /// What the next read of device memory at this address returns, as computed on the host.
+    pub(crate) expected: Option<(usize, Vec<u8>)>,
+    /// What the next size that follows from values is, as computed on the host.
+    pub(crate) known_size: Option<u64>,
     pub(crate) counters: Counters,
     pub(crate) descriptors: Descriptors,
     pub(crate) workspaces: Workspaces,
@@ -37,6 +42,7 @@ pub(crate) struct Machine {
     pub(crate) streams_of_handles: HashMap<usize, usize>,
     pub(crate) communicators: HashMap<usize, Communicator>,
     pub(crate) recurrent: RecurrentLayers,
+    pub(crate) sparse_matrices: HashMap<usize, SparseMatrix>,
     /// The devices of the contexts below the current one, by thread.
     pub(crate) contexts: HashMap<i32, Vec<usize>>,
     /// The addresses of variables, by device and symbol.
@@ -65,12 +71,15 @@ impl Machine {
             work: Work::new(settings.completion),
             kernels: Kernels::default(),
             size_result: None,
+            expected: None,
+            known_size: None,
             counters: Counters::default(),
             descriptors: Descriptors::default(),
             workspaces,
             streams_of_handles: HashMap::new(),
             communicators: HashMap::new(),
             recurrent: RecurrentLayers::default(),
+            sparse_matrices: HashMap::new(),
             contexts: HashMap::new(),
             symbols: HashMap::new(),
             next_handle: 0x1000,
@@ -146,19 +155,23 @@ impl Machine {
         }
     }
 
-    /// Assumes the number of distinct values among elements.
+    /// Counts the distinct values among elements as the host computed, or assumes their number.
     pub(crate) fn count_distinct(&mut self, elements: u64) {
-        let value = self.settings.assumptions.distinct_values.min(elements);
-        self.size_result = Some(SizeResult { value, guess: Some(Guess::Distinct) });
+        let assumed = self.settings.assumptions.distinct_values.min(elements);
+        self.size_result = Some(match self.known_size {
+            Some(value) => SizeResult { value, guess: None },
+            None => SizeResult { value: assumed, guess: Some(Guess::Distinct) },
+        });
     }
 
-    /// Counts the true elements of a mask: in what was copied there, or by the assumed fraction. What is all
+    /// Counts the true elements of a mask: as the host computed, in what was copied there, or by the assumed
+    /// fraction. What is all
     /// zero can be a buffer that was cleared before a kernel wrote it.
     pub(crate) fn count_mask(&mut self, address: usize, elements: u64, is_bytes: bool) {
         let bytes = usize::try_from(elements).ok().filter(|_| is_bytes);
-        let known = bytes.and_then(|bytes| self.contents.read(address, bytes));
-        let counted = known.map(|mask| mask.iter().map(|&byte| u64::from(byte != 0)).sum());
-        self.size_result = Some(match counted.filter(|&count| count > 0) {
+        let known = bytes.and_then(|bytes| self.contents.read_copied(address, bytes));
+        let counted: Option<u64> = known.map(|mask| mask.iter().map(|&byte| u64::from(byte != 0)).sum());
+        self.size_result = Some(match self.known_size.or(counted.filter(|&count| count > 0)) {
             Some(value) => SizeResult { value, guess: None },
             None => {
                 let value = self.settings.assumptions.true_elements.of(elements);

@@ -17,11 +17,15 @@ const ANSWER: &str = "orlop_dry_run_unanswered";
 /// The stand-in that defines the functions that [`LIBRARY`] does not have.
 const OTHERS: &str = "liborlop_dryrun_others.so";
 
+/// The folder of [`SITE`]. By this name, reports take frames in it for Python's own.
+const SITE_FOLDER: &str = "lib/python3";
+
 /// Modules for the start of a Python program: the first runs, and imports the others.
-const SITE: [(&str, &str); 3] = [
+const SITE: [(&str, &str); 4] = [
     ("sitecustomize.py", include_str!("site/sitecustomize.py")),
     ("orlop_dry_run_hooks.py", include_str!("site/orlop_dry_run_hooks.py")),
     ("orlop_dry_run_lines.py", include_str!("site/orlop_dry_run_lines.py")),
+    ("orlop_dry_run_values.py", include_str!("site/orlop_dry_run_values.py")),
 ];
 
 /// The libraries of NVIDIA, without the ends of their file names.
@@ -104,7 +108,7 @@ impl Injection {
         let exported = LibraryFile::read(&library)?.exports;
         let demand = Demand::of(packages)?;
         let folder = output.join("libraries");
-        fs::create_dir_all(folder.join("site")).map_err(write_error(&folder))?;
+        fs::create_dir_all(folder.join(SITE_FOLDER)).map_err(write_error(&folder))?;
         let mut preloaded = vec![LIBRARY.to_owned(), OTHERS.to_owned()];
         copy(&library, &folder.join(LIBRARY))?;
         let exported: BTreeSet<String> = exported.into_iter().collect();
@@ -118,7 +122,7 @@ impl Injection {
             preloaded.push(soname);
         }
         for (name, text) in SITE {
-            write(&folder.join("site").join(name), text.as_bytes())?;
+            write(&folder.join(SITE_FOLDER).join(name), text.as_bytes())?;
         }
         Ok(Self { folder, output, preloaded, others: count })
     }
@@ -152,7 +156,7 @@ impl Injection {
             (OUTPUT, self.output.clone().into_os_string()),
             ("LD_PRELOAD", joined(self.preloaded.join(":").as_ref(), "LD_PRELOAD")),
             ("LD_LIBRARY_PATH", joined(self.folder.as_os_str(), "LD_LIBRARY_PATH")),
-            ("PYTHONPATH", joined(self.folder.join("site").as_os_str(), "PYTHONPATH")),
+            ("PYTHONPATH", joined(self.folder.join(SITE_FOLDER).as_os_str(), "PYTHONPATH")),
             // Triton looks for the driver in the folders of the system otherwise.
             ("TRITON_LIBCUDA_PATH", self.folder.clone().into_os_string()),
             // PyTorch would keep what NVRTC compiled for later runs on a GPU.

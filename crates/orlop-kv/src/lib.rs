@@ -23,6 +23,7 @@ mod chain;
 mod error;
 mod event;
 mod event_log;
+mod free_ids;
 mod geometry;
 mod index;
 mod memory;
@@ -40,8 +41,8 @@ pub use self::memory::{PoolMemory, PoolMemoryMut};
 pub use self::models::{MODELS, model_groups};
 pub use self::pool::{
     Admission, AdmissionRequest, AdmissionVerdict, CheckpointPolicy, FreshPage, HashedRequest, KernelBlocks,
-    KvLayer, KvPool, KvPoolBuilder, KvStats, LengthMix, MissCause, PageCopy, PrefixHasher, PrefixPin,
-    RowRange, Sequence, StepId, StorePage, TicketId, Truncation, Visibility,
+    KernelInteger, KvLayer, KvPool, KvPoolBuilder, KvStats, LengthMix, MissCause, PageCopy, PrefixHasher,
+    PrefixPin, RowRange, Sequence, StepId, StorePage, TicketId, Truncation, Visibility,
 };
 pub use self::tier::{
     BlockKey, BlockStore, DeviceTransfer, FileStore, KvTier, KvTiers, PageTransfer, TierFault, TierStats,

@@ -7,7 +7,8 @@ use orlop_alloc::bare::GlobalAllocator;
 use orlop_context::Context;
 use orlop_core::{Device, StreamId};
 use orlop_kv::{
-    AdmissionRequest, ChainFields, DeviceTransfer, KvGeometry, KvPool, LayerGroup, RowRange, Sequence, Tenant,
+    Adapter, AdmissionRequest, ChainFields, DeviceTransfer, KvGeometry, KvPool, LayerGroup, MediaSpan,
+    RowRange, Sequence, Tenant,
 };
 use std::sync::{Mutex, PoisonError};
 
@@ -207,6 +208,45 @@ fn a_long_run_keeps_nothing() {
     let before = live[..5].iter().max().copied().unwrap_or_default();
     let after = live[5..].iter().max().copied().unwrap_or_default();
     assert!(after <= before + before / 50, "the heap grows: {live:?}");
+}
+
+/// Requests of tenants, adapters and media that come once. `ORLOP_KV_STEPS` sets the number of operations.
+#[test]
+fn a_flood_of_names_keeps_nothing() {
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let operations: u32 = std::env::var("ORLOP_KV_STEPS").map_or(40_000, |steps| steps.parse().unwrap());
+    let mut pool = KvPool::builder(geometry()).bytes(3 << 20).build_detached().unwrap();
+    let mut serve = |at: u32| {
+        let name = format!("tenant {at}, with a name that is not short");
+        let digest = at.to_le_bytes().repeat(8).try_into().unwrap();
+        let mut fields = ChainFields::new(Tenant::Named(&name), "weights", "");
+        fields.adapter = Some(Adapter { name: &name, generation: at.into() });
+        let media = [MediaSpan { position: 8, tokens: 16, digest }];
+        fields.media = &media;
+        let prompt: Vec<u32> = (0..64 + at % 64).collect();
+        let mut request = AdmissionRequest::new(fields, &prompt, 1);
+        // The cause of a miss is looked for among all tenants, which takes long.
+        request.reuse = at % 100 == 0;
+        let admission = pool.admit(&request).unwrap();
+        assert_eq!(admission.hit, 0, "nothing is shared");
+        pool.append(&admission.sequence, 64 + at % 64).unwrap();
+        let step = pool.close_step();
+        pool.settle(step).unwrap();
+        pool.finish(admission.sequence).unwrap();
+    };
+    let mut peaks = [0; 4];
+    for (part, peak) in (0..).zip(&mut peaks) {
+        // An admission, an append, a step that is closed and settled, and the end.
+        for at in 0..operations / 20 {
+            serve(part * (operations / 20) + at);
+            *peak = GlobalAllocator::stats().live().max(*peak);
+        }
+    }
+    println!("{operations} operations, peaks of live bytes {peaks:?}");
+    // Tenants are forgotten by the thousand; the first half finds the sizes of tables and lists.
+    let (before, after) = (peaks[0].max(peaks[1]), peaks[2].max(peaks[3]));
+    assert!(after <= before + before / 50, "the heap grows: {peaks:?}");
+    assert_eq!(pool.verify(), Ok(()));
 }
 
 /// A fork has room up to its limit, as its parent has.

@@ -85,6 +85,12 @@ impl OnnxReader {
         self.resolve(&OnnxFile::decode(bytes)?)
     }
 
+    /// Returns the names that have a number or a bound, and that a file does not have: misspelled, perhaps.
+    #[must_use]
+    pub fn unused_bindings(&self, file: &OnnxFile) -> Vec<String> {
+        self.bindings.unused(file)
+    }
+
     /// Infers all sizes of a model, and derives its graph.
     ///
     /// # Errors
@@ -95,7 +101,7 @@ impl OnnxReader {
         let facts = Inference::new(&bindings).scope(&file.scope, inputs, Vec::new())?;
         let mut model = assemble::model(&file.scope, &facts)?;
         model.bindings = bindings;
-        model.unused_bindings = self.bindings.unused(file);
+        model.unused_bindings = self.unused_bindings(file);
         Ok(model)
     }
 }

@@ -139,7 +139,7 @@ fn settings(line: &str) -> Option<(TorchConf, u64)> {
     Some((conf.with_ties(ties), memory.parse().ok()?))
 }
 
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, PartialEq)]
 enum TorchOperation {
     Allocate {
         id: u64,
@@ -166,6 +166,11 @@ enum TorchOperation {
     PoolOnOom(PoolId, bool),
     EmptyPool(PoolId),
     Capture(bool),
+    /// The class of a stream, for the addresses of its segments.
+    ReserveClass {
+        stream: u64,
+        class: String,
+    },
 }
 
 impl TorchOperation {
@@ -188,6 +193,7 @@ impl TorchOperation {
             "o" => Self::PoolOnOom(pool(&mut words)?, flag(&mut words)?),
             "g" => Self::EmptyPool(pool(&mut words)?),
             "k" => Self::Capture(flag(&mut words)?),
+            "t" => Self::ReserveClass { stream: number(&mut words)?, class: words.next()?.to_owned() },
             _ => return None,
         };
         words.next().is_none().then_some(operation)
@@ -272,6 +278,10 @@ impl<D: GoldenDevice> TorchRun<D> {
             TorchOperation::EmptyPool(pool) => self.engine.empty_pool(pool)?,
             TorchOperation::Capture(true) => self.engine.mark_capture_begin(),
             TorchOperation::Capture(false) => self.engine.mark_capture_end()?,
+            TorchOperation::ReserveClass { stream, class } => {
+                let stream = self.engine.backing().stream(stream);
+                self.engine.set_reserve_class(stream, &class);
+            }
         }
         Ok(None)
     }

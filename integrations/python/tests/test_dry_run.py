@@ -198,6 +198,67 @@ def test_a_function_is_run_in_another_process(tmp_path: Path) -> None:
         assert done.stdout == f"fits {64 << 20}\n", done.stderr
 
 
+# What follows from values of the host, and what is taken to be as in healthy training. Each line is an assertion.
+VALUES = """
+import torch
+import torch.nn.functional as F
+
+if not hasattr(torch.library, "get_kernel"):
+    raise SystemExit("not this PyTorch")
+
+ids = torch.tensor([[5, 6, 2, 0], [5, 2, 0, 0]], device="cuda")
+mask = ids != 0
+lengths = mask.long().sum(1)
+x = torch.randn(8, 3, device="cuda")
+noise = torch.randint(4, (8,), device="cuda")
+
+assert lengths.tolist() == [3, 2]
+assert [part.shape[0] for part in x[:5].split(lengths.tolist())] == [3, 2]
+assert x.view(2, 4, 3)[mask].shape == (5, 3)
+assert mask.nonzero().tolist() == [[0, 0], [0, 1], [0, 2], [1, 0], [1, 1]]
+assert (int(lengths.max()), lengths.cumsum(0)[-1].item(), int(lengths[1])) == (3, 5, 2)
+assert (mask.cumsum(-1) - 1).clamp(min=0)[0].tolist() == [0, 1, 2, 2]
+assert F.one_hot(ids.clamp(max=3)).shape == (2, 4, 4)
+assert ids.unique().tolist() == [0, 2, 5, 6]
+assert x[:2].repeat_interleave(lengths, 0).shape == (5, 3)
+assert torch.arange(10, device="cuda")[2:5].tolist() == [2, 3, 4]
+assert not torch.equal(ids, ids + 1) and torch.equal(x, x * 2)
+
+# Written in place, in part and with noise.
+ids[0, 3] = 9
+assert ids[0].tolist() == [5, 6, 2, 9]
+done = torch.zeros(8, dtype=torch.bool, device="cuda")
+assert not done.all()
+done |= noise > 1
+assert done.all() and not done.any()
+
+# Healthy training.
+loss = (x.requires_grad_() ** 2).mean()
+assert loss == loss and not loss != loss and not loss.isnan() and loss.isfinite()
+loss.backward()
+torch.distributions.MultivariateNormal(x[0], torch.eye(3, device="cuda") * loss.detach())
+
+# Noise: each is repeated once, and bins are even.
+assert x.repeat_interleave(noise, 0).shape == (8, 3)
+assert [part.shape[0] for part in x.split(noise.bincount(minlength=4).tolist())] == [2, 2, 2, 2]
+print("as expected")
+"""
+
+
+@needs_torch
+def test_what_follows_from_values_of_the_host_is_known(tmp_path: Path) -> None:
+    (tmp_path / "values.py").write_text(VALUES)
+    command = [sys.executable, "-m", "orlop.dry_run", "--quick", "--json", "--device", "h100", "values.py"]
+    done = subprocess.run(command, cwd=tmp_path, check=False, capture_output=True, text=True, timeout=300)
+    if "not this PyTorch" in done.stderr:
+        pytest.skip("this PyTorch does not give its kernels to Python")
+    assert "as expected" in done.stderr, done.stderr
+    doubts = [doubt.split(",")[0] for doubt in json.loads(done.stdout)["doubts"]]
+    assert "1 tensors were assumed to repeat each element once" in doubts
+    assert "1 tensors were assumed to fill their bins evenly" in doubts
+    assert not [doubt for doubt in doubts if "masks" in doubt or "distinct" in doubt]
+
+
 # Each rank of a data-parallel training, with whole or with sharded states.
 RANKS = """
 import os

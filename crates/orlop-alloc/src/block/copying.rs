@@ -2,9 +2,10 @@
 //!
 //! `Context::copy` and `Context::duplicate` of `orlop-context` choose the operations.
 
-use crate::{Access, Block, DeviceOps, DevicePtr, Error, RawBlock, Result};
+use crate::{Block, DeviceOps, DevicePtr, Error, RawBlock, Record, Result};
 use orlop_core::StreamId;
 use orlop_host::shield::report;
+use std::mem;
 
 /// From this number of bytes on, pinned memory is read in place: more than backends keep in buffers, so that
 /// the host would wait for the stream anyway.
@@ -21,13 +22,45 @@ pub struct CopyRange {
     pub bytes: usize,
 }
 
-/// Copies that were submitted, at least in part.
-pub(super) struct Submitted {
-    pub(super) result: Result<()>,
-    /// Whether the destination's allocator keeps it until they are done.
-    is_kept: bool,
-    /// The same of the source, or it has been read.
-    pub(super) is_source_kept: bool,
+/// Blocks that a device may be using: those of submitted work that their allocators do not keep until it is
+/// done. Dropping this keeps them for good, as the end is then unknown: waiting failed, or operations
+/// panicked.
+#[must_use = "the host waits in `finish`"]
+pub(super) struct InFlight<'a> {
+    destination: Option<&'a Record>,
+    source: Option<&'a Record>,
+}
+
+impl<'a> InFlight<'a> {
+    /// Creates the guard of a block, before work on it is submitted.
+    pub(super) fn new(destination: &'a Block) -> Self {
+        Self { destination: Some(destination.raw()), source: None }
+    }
+
+    /// Removes the destination, which the caller keeps.
+    pub(super) fn without_destination(mut self) -> Self {
+        self.destination = None;
+        self
+    }
+
+    /// Waits for the submitted work, unless the memory of all its blocks is kept by their allocators. After
+    /// an error a part may have been submitted.
+    pub(super) fn finish(self, ops: &dyn DeviceOps, stream: StreamId, submitted: Result<()>) -> Result<()> {
+        if self.destination.is_none() && self.source.is_none() {
+            return submitted;
+        }
+        let waited = ops.synchronize(stream);
+        if waited.is_ok() {
+            mem::forget(self);
+        }
+        submitted.and(waited)
+    }
+}
+
+impl Drop for InFlight<'_> {
+    fn drop(&mut self) {
+        self.destination.into_iter().chain(self.source).for_each(Record::record_unfinished);
+    }
 }
 
 impl Block {
@@ -84,36 +117,29 @@ impl Block {
         stream: StreamId,
     ) -> Result<()> {
         // SAFETY: both blocks are borrowed until `finish` has waited, or keeps them.
-        let Submitted { result, is_kept, is_source_kept } =
-            unsafe { self.submit_ranges(ops, source, ranges, stream) }?;
-        let blocks = [&*self, source];
-        let unkept = match (is_kept, is_source_kept) {
-            (true, true) => &[],
-            (true, false) => &blocks[1..],
-            (false, true) => &blocks[..1],
-            (false, false) => &blocks[..],
-        };
-        finish(ops, stream, result, unkept)
+        let (submitted, in_flight) = unsafe { self.submit_ranges(ops, source, ranges, stream) }?;
+        in_flight.finish(ops, stream, submitted)
     }
 
-    /// Submits copies of ranges of `source` to this block, which may not be done when this returns.
+    /// Submits copies of ranges of `source` to this block, at least in part, which may not be done when this
+    /// returns.
     ///
     /// # Safety
     ///
     /// Until the stream was synchronized, nothing accesses this block, and neither block is returned to its
     /// allocator, unless that keeps it; nothing writes to a source that is not kept.
-    pub(super) unsafe fn submit_ranges(
-        &mut self,
+    pub(super) unsafe fn submit_ranges<'a>(
+        &'a mut self,
         ops: &dyn DeviceOps,
-        source: &Self,
+        source: &'a Self,
         ranges: &[CopyRange],
         stream: StreamId,
-    ) -> Result<Submitted> {
+    ) -> Result<(Result<()>, InFlight<'a>)> {
         for range in ranges {
             source.check_inside(range.from, range.bytes)?;
             self.check_inside(range.to, range.bytes)?;
         }
-        source.check_reachable()?;
+        source.raw().check_reachable()?;
         self.check_worker(ops, source)?;
         let is_kept = self.is_kept_for(ops, stream)?;
         let is_read_in_place = !self.device().is_cpu() && source.is_read_in_place();
@@ -123,7 +149,11 @@ impl Block {
             false => source.is_kept_for(ops, stream)?,
         };
         let from = if is_read_in_place { DevicePtr::kept(source.as_ptr()) } else { source.device_ptr() };
-        let result = ranges.iter().filter(|range| range.bytes > 0).try_for_each(|range| {
+        let in_flight = InFlight {
+            destination: (!is_kept).then_some(self.raw()),
+            source: (!is_source_kept).then_some(source.raw()),
+        };
+        let submitted = ranges.iter().filter(|range| range.bytes > 0).try_for_each(|range| {
             // SAFETY: inside this block, as checked above.
             let to = unsafe { self.device_ptr().add(range.to) };
             // SAFETY: inside the source, as checked above.
@@ -132,12 +162,7 @@ impl Block {
             // stream was synchronized (guaranteed by the caller), or kept by their allocators.
             unsafe { ops.copy(to, from, range.bytes, stream) }
         });
-        Ok(Submitted { result, is_kept, is_source_kept })
-    }
-
-    /// Waits for submitted work of `stream` on this block. If that fails, the block is kept for good.
-    pub(super) fn finish(&self, ops: &dyn DeviceOps, stream: StreamId, submitted: Result<()>) -> Result<()> {
-        finish(ops, stream, submitted, &[self])
+        Ok((submitted, in_flight))
     }
 
     /// Copies ranges of this block to other places in it, in this order, by `ops` on `stream`. The stream and
@@ -161,7 +186,7 @@ impl Block {
             }
         }
         ops.check_on(self.device())?;
-        let is_kept = self.is_kept_for(ops, stream)?;
+        let in_flight = self.in_flight_for(ops, stream)?;
         let submitted = ranges.iter().filter(|range| range.bytes > 0).try_for_each(|range| {
             // SAFETY: inside this block, as checked above.
             let to = unsafe { self.device_ptr().add(range.to) };
@@ -171,8 +196,7 @@ impl Block {
             // synchronized, or kept: by its allocator, or as unfinished.
             unsafe { ops.copy(to, from, range.bytes, stream) }
         });
-        let unkept = [&*self];
-        finish(ops, stream, submitted, if is_kept { &[] } else { &unkept })
+        in_flight.finish(ops, stream, submitted)
     }
 
     /// Zeroes this block's bytes by `ops` on `stream`. The stream and the host wait as for
@@ -184,12 +208,11 @@ impl Block {
     /// without accessible bytes, and errors of the backend.
     pub fn zero_by(&mut self, ops: &dyn DeviceOps, stream: StreamId) -> Result<()> {
         ops.check_on(self.device())?;
-        let is_kept = self.is_kept_for(ops, stream)?;
+        let in_flight = self.in_flight_for(ops, stream)?;
         // SAFETY: the block's own bytes, borrowed exclusively until the stream was synchronized, or kept: by
         // their allocator, or as unfinished.
         let submitted = unsafe { ops.zero(self.device_ptr(), self.len(), stream) };
-        let unkept = [&*self];
-        finish(ops, stream, submitted, if is_kept { &[] } else { &unkept })
+        in_flight.finish(ops, stream, submitted)
     }
 
     /// Returns an error unless the range is inside this block.
@@ -209,8 +232,15 @@ impl Block {
     /// Returns `true` if the host need not wait for work of `stream` on this block: it cannot access it, and
     /// its allocator defers its reuse.
     fn is_kept_for(&self, ops: &dyn DeviceOps, stream: StreamId) -> Result<bool> {
-        self.check_reachable()?;
+        self.raw.check_reachable()?;
         Ok(!self.device().is_cpu() && self.raw.acquire_in_order(ops, stream)?)
+    }
+
+    /// Creates the guard of work of `stream` on this block.
+    fn in_flight_for(&self, ops: &dyn DeviceOps, stream: StreamId) -> Result<InFlight<'_>> {
+        let is_kept = self.is_kept_for(ops, stream)?;
+        let in_flight = InFlight::new(self);
+        Ok(if is_kept { in_flight.without_destination() } else { in_flight })
     }
 
     /// Returns `true` for a source that the device reads where it is, while the host waits: pinned memory,
@@ -218,29 +248,6 @@ impl Block {
     fn is_read_in_place(&self) -> bool {
         self.len() >= READ_IN_PLACE && self.raw.is_pinned()
     }
-
-    /// Returns an error for a block without accessible bytes: bare address space, or device memory on the
-    /// CPU.
-    fn check_reachable(&self) -> Result<()> {
-        match self.access() {
-            Access::Host => Ok(()),
-            Access::Device if !self.device().is_cpu() => Ok(()),
-            Access::Device | Access::None => Err(Error::NotHostAccessible { device: self.device() }),
-        }
-    }
-}
-
-/// Waits for submitted work, unless the memory of all its blocks is kept by their allocators. After an error
-/// a part may have been submitted. If it cannot be waited for, the other blocks are kept for good.
-fn finish(ops: &dyn DeviceOps, stream: StreamId, submitted: Result<()>, unkept: &[&Block]) -> Result<()> {
-    if unkept.is_empty() {
-        return submitted;
-    }
-    let waited = ops.synchronize(stream);
-    if waited.is_err() {
-        unkept.iter().for_each(|block| block.raw().uses.record_unfinished());
-    }
-    submitted.and(waited)
 }
 
 /// Leaks a block that a device may still use, since waiting for the device failed.
@@ -259,7 +266,7 @@ pub(super) mod tests {
     use crate::backing::{Null, System};
     use crate::caching::Caching;
     use crate::engine::Direct;
-    use crate::{Allocator, HostOps, Record, Request};
+    use crate::{Access, Allocator, HostOps, Request};
     use orlop_core::{Device, StreamId};
     use std::ptr::NonNull;
 

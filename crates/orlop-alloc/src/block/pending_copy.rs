@@ -1,6 +1,6 @@
 //! [`PendingCopy`]: host memory that a device is still writing to.
 
-use super::copying::CopyRange;
+use super::copying::{CopyRange, InFlight};
 use crate::{Block, DeviceOps, Result};
 use orlop_core::StreamId;
 use std::mem::ManuallyDrop;
@@ -64,11 +64,8 @@ impl PendingCopy {
         let (ops, stream) = (&*self.ops, self.stream);
         // SAFETY: this keeps its block until the stream was synchronized; the source is borrowed until it was
         // waited for below, unless it is kept.
-        let submitted = unsafe { self.block.submit_ranges(ops, source, ranges, stream) }?;
-        match submitted.is_source_kept {
-            true => submitted.result,
-            false => source.finish(ops, stream, submitted.result),
-        }
+        let (submitted, in_flight) = unsafe { self.block.submit_ranges(ops, source, ranges, stream) }?;
+        in_flight.without_destination().finish(ops, stream, submitted)
     }
 
     /// Waits for all work that the stream was given so far, and returns the block.
@@ -89,7 +86,7 @@ impl PendingCopy {
     }
 
     fn synchronize(&self) -> Result<()> {
-        self.block.finish(&*self.ops, self.stream, Ok(()))?;
+        InFlight::new(&self.block).finish(&*self.ops, self.stream, Ok(()))?;
         // Release: to `CopyStatus::is_done`.
         self.is_done.store(true, Ordering::Release);
         Ok(())

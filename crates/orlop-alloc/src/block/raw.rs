@@ -201,11 +201,53 @@ impl Record {
     /// [`Error::NotHostAccessible`] if it cannot, or if a device may still use them: see
     /// [`Block::copy_by`](crate::Block::copy_by).
     #[inline]
-    pub(crate) fn check_host(&self) -> Result<()> {
-        match self.access {
-            Access::Host if !self.uses.is_unfinished() => Ok(()),
-            _ => Err(Error::NotHostAccessible { device: self.device }),
+    pub fn check_host(&self) -> Result<()> {
+        match self.is_host_accessible() {
+            true => Ok(()),
+            false => Err(Error::NotHostAccessible { device: self.device }),
         }
+    }
+
+    /// Returns `true` if the host can access the bytes, and no device may still use them.
+    #[inline]
+    #[must_use]
+    pub fn is_host_accessible(&self) -> bool {
+        self.access == Access::Host && !self.is_unfinished()
+    }
+
+    /// Checks that the block has bytes which the host can access, or its device, if that is not the CPU.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Record::check_host`].
+    pub fn check_reachable(&self) -> Result<()> {
+        match self.access {
+            Access::Device if !self.device.is_cpu() => Ok(()),
+            _ => self.check_host(),
+        }
+    }
+
+    /// Notes that work of a device on the block may run for an unknown time, since waiting for it failed: the
+    /// host cannot access the block any more, and dropping it leaks its memory. For a part, that is the whole
+    /// that it is of.
+    pub fn record_unfinished(&self) {
+        self.undivided().uses.record_unfinished();
+    }
+
+    /// Returns `true` if work on the block, or on a part of the same whole, could not be waited for.
+    #[inline]
+    pub(crate) fn is_unfinished(&self) -> bool {
+        self.undivided().uses.is_unfinished()
+    }
+
+    /// Returns the record of the block that this one is a part of, at any depth, or this one.
+    #[inline]
+    fn undivided(&self) -> &Self {
+        let mut record = self;
+        while let Some(whole) = &record.whole {
+            record = whole;
+        }
+        record
     }
 }
 

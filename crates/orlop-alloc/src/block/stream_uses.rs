@@ -9,6 +9,8 @@
 //! stream that is *ordered* waited for the block's own stream, so that its next work may begin at once. Users
 //! record streams; only what has made a stream wait notes that it is ordered.
 //!
+//! Each use walks the list: blocks are used by a few streams. `n` of them cost `n²` steps to record.
+//!
 //! # Ordering
 //!
 //! A link is written before it is published and never changed after (`streams.push`, release). A thread that
@@ -40,15 +42,13 @@ struct Node {
 
 #[derive(Clone, Copy)]
 struct Link {
-    stream: StreamId,
+    /// `None` stands for work that could not be waited for.
+    stream: Option<StreamId>,
     next: *mut Node,
 }
 
-/// Stands for work of a stream that could not be waited for. No device has this default stream.
-const UNFINISHED: StreamId = StreamId::from_raw(u64::MAX ^ (0x2105 << 48));
-
 impl Node {
-    fn new(stream: StreamId, is_ordered: bool) -> Self {
+    fn new(stream: Option<StreamId>, is_ordered: bool) -> Self {
         let link = UnsafeCell::new(Link { stream, next: ptr::null_mut() });
         Self { link, is_ordered: AtomicBool::new(is_ordered) }
     }
@@ -82,23 +82,23 @@ impl StreamUses {
     /// Adds `stream`. Returns `true` if it was not in the set. May be called from several threads at the same
     /// time.
     pub fn record(&self, stream: StreamId) -> bool {
-        self.insert(stream, false)
+        self.insert(Some(stream), false)
     }
 
     /// Adds `stream`, and notes that it waited for the block's own stream. The set of a block is only reached
     /// through [`Block::acquire_for`](crate::Block::acquire_for), which makes it wait.
     pub fn order(&self, stream: StreamId) {
-        self.insert(stream, true);
+        self.insert(Some(stream), true);
     }
 
     /// Returns `true` if `stream` waited for the block's own stream.
     pub fn is_ordered(&self, stream: StreamId) -> bool {
-        let node = self.nodes().find(|node| node.read().stream == stream);
+        let node = self.nodes().find(|node| node.read().stream == Some(stream));
         node.is_some_and(|node| node.is_ordered.load(ordering!("streams.ordered", Acquire)))
     }
 
     /// Returns `true` if the stream was not in the set.
-    fn insert(&self, stream: StreamId, is_ordered: bool) -> bool {
+    fn insert(&self, stream: Option<StreamId>, is_ordered: bool) -> bool {
         let mut node: Option<Box<Node>> = None;
         let mut head = self.head.load(ordering!("streams.walk", Acquire));
         loop {
@@ -132,7 +132,7 @@ impl StreamUses {
     /// Notes that work on the block may run for an unknown time, since waiting for it failed: the block is
     /// never reused.
     pub(crate) fn record_unfinished(&self) {
-        self.record(UNFINISHED);
+        self.insert(None, false);
     }
 
     /// Returns `true` if work on the block could not be waited for.
@@ -143,16 +143,12 @@ impl StreamUses {
 
     #[cold]
     fn has_unfinished(&self) -> bool {
-        self.all().any(|stream| stream == UNFINISHED)
+        self.nodes().any(|node| node.read().stream.is_none())
     }
 
     /// Returns the streams recorded so far, latest first.
     pub fn iter(&self) -> impl Iterator<Item = StreamId> + '_ {
-        self.all().filter(|&stream| stream != UNFINISHED)
-    }
-
-    fn all(&self) -> impl Iterator<Item = StreamId> + '_ {
-        self.nodes().map(|node| node.read().stream)
+        self.nodes().filter_map(|node| node.read().stream)
     }
 
     fn nodes(&self) -> impl Iterator<Item = &Node> {

@@ -8,6 +8,7 @@ mod deleters;
 mod device_ops;
 mod growth;
 mod handles;
+mod in_flight;
 mod panics;
 mod pools;
 mod regressions;

@@ -96,6 +96,7 @@ fn zeroed_device_memory_is_zero_and_returns_by_itself() {
         assert_eq!(bytes.bytes().unwrap(), [0; 1000]);
         drop(zeroed);
         assert_eq!(upstream.stats().live(), 1 << 20);
+        arena.verify().unwrap();
     }
 }
 

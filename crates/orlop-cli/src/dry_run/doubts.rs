@@ -66,6 +66,19 @@ impl Doubts {
                 format!("{count} masks were assumed to be true in {part} of their elements, at {lines}");
             doubts.add(Confidence::Low, sentence + "; --assume mask=PART sets that");
         }
+        if let Some((count, lines)) = counted(answers, "repeats_assumed") {
+            let sentence = format!("{count} tensors were assumed to repeat each element once, at {lines}");
+            doubts.add(Confidence::Low, sentence);
+        }
+        if let Some((count, lines)) = counted(answers, "bins_assumed") {
+            let sentence = format!("{count} tensors were assumed to fill their bins evenly, at {lines}");
+            doubts.add(Confidence::Low, sentence);
+        }
+        if let Some((count, lines)) = counted(answers, "products_assumed") {
+            let sentence =
+                format!("{count} steps of products of sparse matrices had assumed elements, at {lines}");
+            doubts.add(Confidence::Low, sentence);
+        }
         if let Some((count, functions)) = counted(answers, "refused_functions") {
             doubts.add(Confidence::Low, format!("{count} calls were refused: {functions}"));
         }

@@ -59,7 +59,9 @@ struct UnplacedMemory {
 /// Runs `orlop what-if`.
 pub(crate) fn run(arguments: &WhatIfArguments) -> Result<(), Failures> {
     let history = histories::read(&arguments.file)?;
+    let progress = TaskProgress::start(format!("describing {}", arguments.file.display()));
     let mut infos = SnapshotInfo::of(&history, SiteNaming::default()).devices;
+    drop(progress);
     let mut entries = Vec::new();
     histories::report_omitted(&arguments.file, &history, arguments.device);
     most_urgent_first(&mut infos);
@@ -95,6 +97,7 @@ fn entry(
     device: &DeviceHistory,
     info: DeviceInfo,
 ) -> WhatIfEntry {
+    let progress = TaskProgress::start(format!("replaying {}", arguments.file.display()));
     let work = Workload::of(device);
     let (_, unknown) = history.torch_conf();
     let mut sweep =
@@ -109,7 +112,6 @@ fn entry(
     if let Some(version) = arguments.torch {
         sweep = sweep.torch(version);
     }
-    let progress = TaskProgress::start(format!("replaying {}", arguments.file.display()));
     let report = sweep.run();
     drop(progress);
     let file = arguments.file.display().to_string();

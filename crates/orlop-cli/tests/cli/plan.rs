@@ -118,7 +118,7 @@ fn buffers_are_divided_among_memories() {
     assert_eq!((&plan["cost"], &plan["verdict"]), (&json!(60 * 10 + 40 * 10), &json!("optimal")));
     assert_eq!(plan["spaces"][0]["indices"], json!([1]));
     let text = stdout(&orlop(&[&memories[..], &["-o", &written]].concat()));
-    assert!(text.contains("The cost is 1,000: optimal.\n") && text.contains("3 offsets, verified"), "{text}");
+    assert!(text.contains("The cost is 1000: optimal.\n") && text.contains("3 offsets, verified"), "{text}");
     let changed = fs::read_to_string(&written).expect("a plan").replace("\"cost\": 1000", "\"cost\": 999");
     fs::write(&written, changed).expect("a folder to write to");
     let wrong = complaint(&orlop(&["plan", "--verify", &written]), 1);

@@ -75,6 +75,13 @@ fn what_is_missing_is_asked_for_with_the_line_to_type() {
         let message = complaint(&orlop(&["plan", &model(name)]), 1);
         assert!(message.ends_with(expected), "{message}");
     }
+    let pooling = model("rapidocr_onnxruntime__ch_ppocr_mobile_v2.0_cls_infer");
+    let part = complaint(&orlop(&["plan", &pooling, "--bind", "x:0=2", "--bind", "batch=1"]), 1);
+    assert!(part.contains("nothing has the name \"batch\""), "{part}");
+    assert!(part.ends_with("\"x\" [?, 3, ?, ?]; give them numbers: --input x=2x3xNxN\n"), "{part}");
+    let detector = model("rapidocr_onnxruntime__ch_PP-OCRv4_det_infer");
+    let odd = complaint(&orlop(&["plan", &detector, "--input", "x=1x3x40x40"]), 1);
+    assert!(odd.ends_with("cannot be broadcast to each other; give others: --input x=Nx3xNxN\n"), "{odd}");
     let path = model("onnx_asr__whisper80");
     let rest = complaint(&orlop(&["plan", &path, "--bind", "batch_size=1"]), 1);
     assert!(rest.ends_with("give them numbers: --bind N=N\n"), "{rest}");
@@ -97,7 +104,8 @@ fn several_plans_have_one_block() {
     let folder = Folder::with(&[]);
     let plan = folder.path("plans.json");
     let text = stdout(&orlop(&["plan", &path, "--bind", "N=24000", "--bind", "batch_size=1,4", "-o", &plan]));
-    for expected in ["batch_size=1 ", "batch_size=4 ", "is enough for each of them", "optimal for this order"]
+    for expected in
+        ["batch_size=1 ", "batch_size=4 ", "is enough for each of 2 plans", "optimal for this order"]
     {
         assert!(text.contains(expected), "{expected:?} in\n{text}");
     }

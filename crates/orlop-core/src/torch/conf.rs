@@ -8,7 +8,7 @@
 //! lead to.
 
 use super::values::{self, boolean, divisions, mebibytes, pairs, share};
-use super::{AddressReserve, TieRule};
+use super::{AddressReserve, ReserveClasses, TieRule};
 use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -52,8 +52,11 @@ pub struct TorchConf {
     /// Segments grow in place (`expandable_segments`).
     pub expandable_segments: bool,
     /// The addresses of an expandable segment (`expandable_segments_reserve`). `None`: nine eighths of the
-    /// device's memory. Those of a class of streams (`expandable_segments_reserve_by_class`) are not kept.
+    /// device's memory.
     pub address_reserve: Option<AddressReserve>,
+    /// The addresses of an expandable segment of a stream that has a class
+    /// (`expandable_segments_reserve_by_class`).
+    pub address_reserve_by_class: ReserveClasses,
     /// The limit of reserved bytes, as a share of the device's memory (`per_process_memory_fraction`).
     pub memory_fraction: Option<f64>,
     /// A request that would take reserved bytes beyond the device's memory, and not beyond the limit, fails
@@ -73,6 +76,7 @@ impl Default for TorchConf {
             roundup_power2_divisions: [0; ROUNDING_INTERVALS],
             expandable_segments: false,
             address_reserve: None,
+            address_reserve_by_class: ReserveClasses::default(),
             memory_fraction: None,
             throw_on_oom: false,
             ties: TieRule::default(),
@@ -204,7 +208,9 @@ impl TorchConf {
                 self.address_reserve = AddressReserve::parse(value);
             }
             "expandable_segments_reserve_by_class" => {
-                values::list(value).ok_or_else(|| values::refused(key, value, "a list in brackets"))?;
+                let refused = || values::refused(key, value, "a list such as [prefill:0.5,decode:8G]");
+                let classes = values::list(value).and_then(ReserveClasses::parse);
+                self.address_reserve_by_class = classes.ok_or_else(refused)?;
             }
             "pinned_num_register_threads" => {
                 let fits = |&count: &usize| count.is_power_of_two() && count <= MAX_REGISTER_THREADS;
@@ -245,6 +251,9 @@ impl fmt::Display for TorchConf {
         }
         if let Some(reserve) = self.address_reserve {
             put(f, "expandable_segments_reserve", &reserve)?;
+        }
+        if !self.address_reserve_by_class.is_empty() {
+            put(f, "expandable_segments_reserve_by_class", &self.address_reserve_by_class)?;
         }
         if let Some(bytes) = self.max_split_size {
             put(f, "max_split_size_mb", &(bytes / MIB))?;

@@ -11,7 +11,7 @@ mod values;
 mod version;
 
 pub use self::conf::{ConfError, ROUNDING_INTERVALS, TorchConf};
-pub use self::reserve::AddressReserve;
+pub use self::reserve::{AddressReserve, ReserveClasses};
 pub use self::sizes::{
     MIN_BLOCK_BYTES, SEGMENT_STEP_BYTES, SMALL_REQUEST_BYTES, SMALL_SEGMENT_BYTES, UNSPLIT_REST_BYTES,
     kept_rest, round_size, segment_size,

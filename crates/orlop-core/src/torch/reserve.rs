@@ -1,5 +1,8 @@
-//! [`AddressReserve`]: how many addresses PyTorch sets aside for an expandable segment.
+//! [`AddressReserve`]: how many addresses PyTorch sets aside for an expandable segment; [`ReserveClasses`]:
+//! how many for segments of some streams.
 
+use alloc::string::String;
+use alloc::vec::Vec;
 use core::fmt;
 
 const GIB: f64 = (1_u64 << 30) as f64;
@@ -53,6 +56,63 @@ impl fmt::Display for AddressReserve {
     }
 }
 
+/// The addresses that are set aside for segments of streams that have a class
+/// (`expandable_segments_reserve_by_class`), by class. The program names the class of a stream (PyTorch:
+/// `setExpandableSegmentReserveClassForStream`, in C++).
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct ReserveClasses {
+    /// By name, each once.
+    classes: Vec<(String, AddressReserve)>,
+}
+
+impl ReserveClasses {
+    /// Reads a list without its brackets, such as `prefill:0.5,decode:8G`. Entries whose value PyTorch
+    /// ignores are left out, and the last of two entries of one class counts. `None` for what is no such
+    /// list.
+    pub(super) fn parse(list: &str) -> Option<Self> {
+        let mut classes = Self::default();
+        let list = list.strip_suffix(',').unwrap_or(list);
+        if list.is_empty() {
+            return Some(classes);
+        }
+        for entry in list.split(',') {
+            let (class, value) = entry.split_once(':')?;
+            if [class, value].iter().any(|part| part.is_empty() || part.contains([':', '[', ']'])) {
+                return None;
+            }
+            if let Some(reserve) = AddressReserve::parse(value) {
+                classes.classes.retain(|(other, _)| other != class);
+                classes.classes.push((class.into(), reserve));
+            }
+        }
+        Some(classes)
+    }
+
+    /// Returns the addresses for segments of streams of a class.
+    #[must_use]
+    pub fn get(&self, class: &str) -> Option<AddressReserve> {
+        self.classes.iter().find(|(other, _)| other == class).map(|&(_, reserve)| reserve)
+    }
+
+    /// Returns `true` if there is no class.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.classes.is_empty()
+    }
+}
+
+/// Writes the value of the setting.
+impl fmt::Display for ReserveClasses {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("[")?;
+        for (place, (class, reserve)) in self.classes.iter().enumerate() {
+            let separator = if place == 0 { "" } else { "," };
+            write!(f, "{separator}{class}:{reserve}")?;
+        }
+        f.write_str("]")
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -68,6 +128,27 @@ mod tests {
         assert_eq!(bytes("1e20G"), Some(u64::MAX));
         for ignored in ["0", "-1", "abc", "0.3GB", "0.3Gx", "inf", "nan", "0x.8", "G", ""] {
             assert_eq!(bytes(ignored), None, "{ignored}");
+        }
+    }
+
+    #[test]
+    fn classes_are_read_as_pytorch_reads_them() {
+        let written = |list: &str| ReserveClasses::parse(list).map(|classes| alloc::format!("{classes}"));
+        for (list, expected) in [
+            ("a:0.25,b:0.1G", "[a:0.25,b:0.1G]"),
+            ("a:0.25,", "[a:0.25]"),
+            ("", "[]"),
+            ("a:0.25,b:0.1,a:0.5", "[b:0.1,a:0.5]"),
+            ("a:x,b:0.5", "[b:0.5]"),
+            ("a:0,b:-1", "[]"),
+            ("0.5:a,b:1e9", "[b:1000000000]"),
+        ] {
+            assert_eq!(written(list).as_deref(), Some(expected), "{list}");
+        }
+        for refused in
+            ["a,b:0.5", "a:0.5:b:0.25", ",a:0.25", ":0.25", "a::0.25", "a:", "[a:0.25]", "a:1,,b:1"]
+        {
+            assert_eq!(written(refused), None, "{refused}");
         }
     }
 }

@@ -1,14 +1,13 @@
 //! [`StreamClock`]: the time of a stream's work, between two events.
 
+use super::owned_event::OwnedEvent;
 use super::{DeviceState, DeviceStream};
 use crate::driver::{abi, call};
 use crate::error::CudaError;
 use orlop_alloc::Result;
-use orlop_alloc::engine_support::trace_guarded;
 use orlop_context::profile::{DeviceClock, DeviceSpan};
 use std::sync::Arc;
 use std::time::Duration;
-use std::{fmt, ptr};
 
 /// Measures the time of a stream's work for profiles
 /// ([`MemorySteps::time_on`](orlop_context::profile::MemorySteps::time_on)). In a capture nothing is measured
@@ -70,11 +69,11 @@ impl DeviceSpan for StreamSpan {
     }
 }
 
-/// An event with timing, recorded in a stream. Dropping it destroys it.
+/// An event with timing, recorded in a stream.
+#[derive(Debug)]
 struct TimedEvent {
     stream: DeviceStream,
-    /// The driver's handle, as a number: it is not accessed here.
-    handle: usize,
+    event: OwnedEvent,
 }
 
 impl TimedEvent {
@@ -83,21 +82,14 @@ impl TimedEvent {
         // It would be an event of the graph.
         device.refuse_capturing(stream.handle(), "cuEventRecord")?;
         let scope = device.enter()?;
-        let mut handle = ptr::null_mut();
-        // SAFETY: it writes one handle.
-        unsafe { call!(scope.driver(), cuEventCreate(&raw mut handle, abi::EVENT_WITH_TIMING)) }?;
-        let event = Self { stream: stream.clone(), handle: handle.addr() };
+        let event = OwnedEvent::create(device, abi::EVENT_WITH_TIMING)?;
         // SAFETY: both exist, and are of this device.
-        unsafe { call!(scope.driver(), cuEventRecord(handle, stream.handle())) }?;
-        Ok(event)
+        unsafe { call!(scope.driver(), cuEventRecord(event.handle(), stream.handle())) }?;
+        Ok(Self { stream: stream.clone(), event })
     }
 
     fn device(&self) -> &Arc<DeviceState> {
-        self.stream.device()
-    }
-
-    fn handle(&self) -> abi::Handle {
-        ptr::without_provenance_mut(self.handle)
+        self.event.device()
     }
 
     /// Waits for a later event, and returns the time from this one to it.
@@ -111,29 +103,11 @@ impl TimedEvent {
             (None, None) => return Err(CudaError::DriverTooOld { symbol: "cuEventElapsedTime" }),
         };
         // SAFETY: the event exists.
-        unsafe { call!(driver, cuEventSynchronize(later.handle())) }?;
+        unsafe { call!(driver, cuEventSynchronize(later.event.handle())) }?;
         let mut milliseconds = 0.0;
         // SAFETY: both exist; it writes one number.
-        let code = unsafe { elapsed(&raw mut milliseconds, self.handle(), later.handle()) };
+        let code = unsafe { elapsed(&raw mut milliseconds, self.event.handle(), later.event.handle()) };
         driver.check(name, code)?;
         Ok(Duration::try_from_secs_f64(f64::from(milliseconds) / 1e3).unwrap_or_default())
-    }
-}
-
-impl Drop for TimedEvent {
-    fn drop(&mut self) {
-        let destroyed = self.device().enter().and_then(|scope| {
-            // SAFETY: it was created here, and is destroyed once.
-            Ok(unsafe { call!(scope.driver(), cuEventDestroy_v2(self.handle())) }?)
-        });
-        if let Err(error) = destroyed {
-            trace_guarded(|| tracing::error!(%error, "an event was not destroyed"));
-        }
-    }
-}
-
-impl fmt::Debug for TimedEvent {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("TimedEvent").field("stream", &self.stream).finish_non_exhaustive()
     }
 }

@@ -10,6 +10,8 @@
 //! | `scope` | the context of the calling thread, switched for a call and restored |
 //! | `events` | events, reused |
 //! | `order` | the order of two streams |
+//! | `owned_event` | events that are not reused |
+//! | `process_event` | the order of two processes |
 //! | `stream_table` | the streams of all devices, by their ids |
 //! | `streams` | the streams that programs create, adopt and borrow |
 
@@ -19,7 +21,9 @@ mod clock;
 mod events;
 mod known;
 mod order;
+mod owned_event;
 mod peers;
+mod process_event;
 mod scope;
 mod stream_table;
 mod streams;
@@ -32,6 +36,7 @@ pub use self::clock::StreamClock;
 pub(crate) use self::events::{EventPool, forget, record, synchronize, wait};
 pub(crate) use self::known::in_use;
 pub(crate) use self::order::order;
+pub use self::process_event::ProcessEvent;
 pub(crate) use self::scope::DriverScope;
 pub(crate) use self::stream_table::{StreamTarget, has_ended, is_capturing, is_known, resolve};
 pub use self::streams::DeviceStream;

@@ -3,7 +3,7 @@
 use super::{CudaDevice, DeviceState};
 use crate::driver::{abi, call};
 use crate::error::CudaError;
-use crate::memory::DevicePages;
+use crate::memory::{DevicePages, MappedPages};
 use orlop_core::Device;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
@@ -90,6 +90,12 @@ impl DeviceState {
         let mut all = lock(&self.access.pages);
         all.retain(|pages| pages.strong_count() > 0);
         all.push(Arc::downgrade(pages));
+    }
+
+    /// Returns the pages that a range is in. `None` if it is not in pages.
+    pub(crate) fn pages_of(&self, address: usize, bytes: usize) -> Option<MappedPages> {
+        let all: Vec<Arc<DevicePages>> = lock(&self.access.pages).iter().filter_map(Weak::upgrade).collect();
+        all.iter().find_map(|pages| pages.pages_of(address, bytes))
     }
 
     /// Returns the driver's numbers of the devices that can access the memory of this one, itself first.

@@ -32,9 +32,14 @@ pub(crate) const NOT_SUPPORTED: i32 = 801;
 /// `CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED`.
 pub(crate) const PEER_ACCESS_ALREADY_ENABLED: i32 = 704;
 
-/// The default of `cuEventCreate`, and `CU_EVENT_DISABLE_TIMING`.
+/// `CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR`, `CU_MEM_HANDLE_TYPE_FABRIC`.
+pub(crate) const HANDLE_FILE_DESCRIPTOR: i32 = 1;
+pub(crate) const HANDLE_FABRIC: i32 = 8;
+
+/// The default of `cuEventCreate`, `CU_EVENT_DISABLE_TIMING` and `CU_EVENT_INTERPROCESS`.
 pub(crate) const EVENT_WITH_TIMING: u32 = 0;
 pub(crate) const EVENT_DISABLE_TIMING: u32 = 2;
+pub(crate) const EVENT_INTERPROCESS: u32 = 4;
 /// `CU_MEMHOSTALLOC_PORTABLE`: pinned for all contexts.
 pub(crate) const HOST_ALLOC_PORTABLE: u32 = 1;
 /// `CU_MEM_ATTACH_GLOBAL`.
@@ -48,6 +53,10 @@ pub(crate) const CAPTURE_STATUS_NONE: i32 = 0;
 pub(crate) const ATTRIBUTE_MANAGED_MEMORY: i32 = 83;
 /// `CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED`.
 pub(crate) const ATTRIBUTE_VIRTUAL_MEMORY: i32 = 102;
+/// `CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED`.
+pub(crate) const ATTRIBUTE_FILE_DESCRIPTORS: i32 = 103;
+/// `CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_FABRIC_SUPPORTED`.
+pub(crate) const ATTRIBUTE_FABRIC: i32 = 128;
 /// `CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED`.
 pub(crate) const ATTRIBUTE_RDMA_PAGES: i32 = 110;
 /// `CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED`.
@@ -96,13 +105,13 @@ pub(crate) struct AllocationProperties {
 }
 
 impl AllocationProperties {
-    /// Returns the properties of memory on a device that is not exported, which other hardware can access if
-    /// `is_rdma`.
-    pub(crate) fn on_device(ordinal: i32, is_rdma: bool) -> Self {
+    /// Returns the properties of memory on a device that is exported by handles of these types, and which
+    /// other hardware can access if `is_rdma`.
+    pub(crate) fn on_device(ordinal: i32, handle_types: i32, is_rdma: bool) -> Self {
         let location = MemoryLocation { kind: 1, id: ordinal };
         // The second one is `gpuDirectRDMACapable`.
         let flags = [0, u8::from(is_rdma), 0, 0, 0, 0, 0, 0];
-        Self { kind: 1, handle_types: 0, location, win32: std::ptr::null_mut(), flags }
+        Self { kind: 1, handle_types, location, win32: std::ptr::null_mut(), flags }
     }
 }
 
@@ -150,10 +159,10 @@ impl AccessDescriptor {
     }
 }
 
-/// `CUipcMemHandle`.
+/// `CUipcMemHandle`, `CUipcEventHandle` and `CUmemFabricHandle`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(C)]
-pub(crate) struct IpcMemoryHandle(pub(crate) [u8; 64]);
+pub(crate) struct IpcHandle(pub(crate) [u8; 64]);
 
 /// `CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS`.
 pub(crate) const IPC_LAZY_PEER_ACCESS: u32 = 1;
@@ -223,7 +232,8 @@ mod tests {
         assert_eq!(size_of::<PoolProperties>(), size_of::<sys::CUmemPoolProps>());
         assert_eq!(offset_of!(PoolProperties, location), offset_of!(sys::CUmemPoolProps, location));
         assert_eq!(size_of::<AccessDescriptor>(), size_of::<sys::CUmemAccessDesc>());
-        assert_eq!(size_of::<IpcMemoryHandle>(), size_of::<sys::CUipcMemHandle>());
+        assert_eq!(size_of::<IpcHandle>(), size_of::<sys::CUipcMemHandle>());
+        assert_eq!(size_of::<IpcHandle>(), size_of::<sys::CUipcEventHandle>());
         assert_eq!(size_of::<Copy3D>(), size_of::<sys::CUDA_MEMCPY3D>());
         assert_eq!(
             offset_of!(Copy3D, to) + offset_of!(CopySide, pitch),

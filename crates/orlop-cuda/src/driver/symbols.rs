@@ -6,7 +6,7 @@
 //! Functions under `optional` may be missing.
 
 use super::abi::{
-    AccessDescriptor, AllocationProperties, Copy3D, DeviceAddress, Handle, IpcMemoryHandle, PoolProperties,
+    AccessDescriptor, AllocationProperties, Copy3D, DeviceAddress, Handle, IpcHandle, PoolProperties,
 };
 use crate::error::CudaError;
 use libloading::Library;
@@ -121,9 +121,13 @@ symbols! {
     );
     } optional {
     cuCtxGetId(Handle, *mut u64);
-    cuIpcGetMemHandle(*mut IpcMemoryHandle, DeviceAddress);
-    cuIpcOpenMemHandle_v2(*mut DeviceAddress, IpcMemoryHandle, u32);
+    cuIpcGetMemHandle(*mut IpcHandle, DeviceAddress);
+    cuIpcOpenMemHandle_v2(*mut DeviceAddress, IpcHandle, u32);
     cuIpcCloseMemHandle(DeviceAddress);
+    cuIpcGetEventHandle(*mut IpcHandle, Handle);
+    cuIpcOpenEventHandle(*mut Handle, IpcHandle);
+    cuMemExportToShareableHandle(*mut c_void, u64, i32, u64);
+    cuMemImportFromShareableHandle(*mut u64, *mut c_void, i32);
     cuMemGetAddressRange_v2(*mut DeviceAddress, *mut usize, DeviceAddress);
     cuEventElapsedTime(*mut f32, Handle, Handle);
     cuEventElapsedTime_v2(*mut f32, Handle, Handle);

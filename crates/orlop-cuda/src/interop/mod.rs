@@ -5,7 +5,7 @@
 //! | `buffer` | owned elements in device memory |
 //! | `slices` | blocks as cudarc's device memory |
 //! | `foreign` | device memory of other code as blocks |
-//! | `processes` | blocks that processes share |
+//! | `processes/` | blocks that processes share |
 //! | `users` | the streams that buffers are used on |
 //! | `value` | plain data as an argument of a kernel |
 
@@ -17,6 +17,8 @@ mod users;
 mod value;
 
 pub use self::buffer::{DeviceBuffer, SharedBuffer};
+#[cfg(unix)]
+pub use self::processes::ExportedPages;
 pub use self::slices::{BlockSlice, BlockView};
 pub use self::value::KernelValue;
 

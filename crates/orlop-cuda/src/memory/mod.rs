@@ -10,7 +10,8 @@ mod pinned;
 
 pub use self::pinned::PinnedMemory;
 
-pub(crate) use self::pages::DevicePages;
+pub(crate) use self::pages::{DevicePages, MappedPages, PageHandle};
+pub use self::pages::{PageHandleType, PageOptions};
 
 use crate::device::{self, CudaDevice, DeviceState, StreamTarget, resolve};
 use crate::driver::{abi, call};
@@ -47,7 +48,7 @@ impl CudaMemory {
     ///
     /// Failures of the driver.
     pub fn new(device: &CudaDevice) -> Result<Self, CudaError> {
-        Self::in_pages(device, false)
+        Self::in_pages(device, PageOptions::new())
     }
 
     /// Returns the memory of a device that network cards and other hardware can access (GPUDirect RDMA), for
@@ -59,14 +60,29 @@ impl CudaMemory {
     /// [`CudaError::Unsupported`] if the pages of the device cannot have the flag:
     /// [`CudaMemory::in_regions`] can be registered there; failures of the driver.
     pub fn for_rdma(device: &CudaDevice) -> Result<Self, CudaError> {
+        let options = PageOptions::new().rdma();
         if device.state().attribute(abi::ATTRIBUTE_VIRTUAL_MEMORY)? != 0 {
-            device.state().require(abi::ATTRIBUTE_RDMA_PAGES, "pages for other hardware (GPUDirect RDMA)")?;
+            options.check(device.state())?;
         }
-        Self::in_pages(device, true)
+        Self::in_pages(device, options)
     }
 
-    fn in_pages(device: &CudaDevice, is_rdma: bool) -> Result<Self, CudaError> {
-        let pages = DevicePages::new(device.state(), is_rdma)?.map(Arc::new);
+    /// Returns the memory of a device in pages with options: pages that can be exported
+    /// ([`CudaDevice::export_pages`]), and that other hardware can access.
+    ///
+    /// # Errors
+    ///
+    /// [`CudaError::Unsupported`] if the device cannot map pages, or those of an option; failures of the
+    /// driver.
+    pub fn with_pages(device: &CudaDevice, options: PageOptions) -> Result<Self, CudaError> {
+        options.check(device.state())?;
+        let memory = Self::in_pages(device, options)?;
+        let unsupported = CudaError::Unsupported { device: device.device(), what: "pages" };
+        if memory.pages.is_some() { Ok(memory) } else { Err(unsupported) }
+    }
+
+    fn in_pages(device: &CudaDevice, options: PageOptions) -> Result<Self, CudaError> {
+        let pages = DevicePages::new(device.state(), options)?.map(Arc::new);
         pages.iter().for_each(|pages| device.state().follow_access(pages));
         Ok(Self { pages, ..Self::in_regions(device) })
     }

@@ -37,6 +37,8 @@ mod order;
 mod peers;
 mod planned;
 mod pools;
+mod process_events;
+mod process_pages;
 mod processes;
 mod programs;
 mod random;

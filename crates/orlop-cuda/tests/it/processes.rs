@@ -17,14 +17,14 @@ use std::ptr::NonNull;
 const BYTES: usize = 100_000;
 const EXPORTED: &str = "ORLOP_TEST_EXPORTED_BLOCK";
 
-fn fill(device: &CudaDevice, block: &Block, byte: u8) {
+pub(crate) fn fill(device: &CudaDevice, block: &Block, byte: u8) {
     let (ops, stream) = (CudaOps::new(device), block.stream());
     // SAFETY: the block has these bytes.
     unsafe { ops.fill(block.device_ptr(), &[byte], block.len(), stream) }.unwrap();
     ops.synchronize(stream).unwrap();
 }
 
-fn read(device: &CudaDevice, block: &Block) -> Vec<u8> {
+pub(crate) fn read(device: &CudaDevice, block: &Block) -> Vec<u8> {
     let (ops, stream, mut bytes) = (CudaOps::new(device), block.stream(), vec![0_u8; block.len()]);
     let to = DevicePtr::new(NonNull::from(bytes.as_mut_slice()).cast(), Device::CPU);
     // SAFETY: both have these bytes, and are kept until the stream was waited for.
@@ -33,13 +33,13 @@ fn read(device: &CudaDevice, block: &Block) -> Vec<u8> {
     bytes
 }
 
-fn in_regions(device: &CudaDevice) -> AllocatorRef {
+pub(crate) fn in_regions(device: &CudaDevice) -> AllocatorRef {
     let memory = CudaMemory::in_regions(device);
     DeviceAllocator::new(memory, Policy::orlop_without_pages()).into_ref().erase()
 }
 
 /// Runs an ignored test in another process, which opens a block.
-fn run_with(test: &str, exported: &[u8]) {
+pub(crate) fn run_with(test: &str, exported: &[u8]) {
     let text: String = exported.iter().map(|byte| format!("{byte:02x}")).collect();
     let program = std::env::current_exe().unwrap();
     let arguments = [test, "--exact", "--ignored", "--nocapture"];
@@ -49,7 +49,7 @@ fn run_with(test: &str, exported: &[u8]) {
 }
 
 /// Returns what the first process has exported.
-fn exported() -> Vec<u8> {
+pub(crate) fn exported() -> Vec<u8> {
     let text = std::env::var(EXPORTED).expect("a block that was exported");
     let byte = |at: usize| u8::from_str_radix(&text[at..at + 2], 16).unwrap();
     (0..text.len()).step_by(2).map(byte).collect()

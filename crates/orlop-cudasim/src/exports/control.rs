@@ -48,6 +48,7 @@ pub(crate) extern "C" fn orlopsim_reset(configuration: In<SimConfiguration>) -> 
             has_pools: found.has_pools,
             has_vmm: found.has_vmm,
             has_rdma: found.has_rdma,
+            page_handle_types: found.page_handle_types,
             has_peer_access: found.has_peer_access,
             frees_wait: found.frees_wait,
             pools_wait: found.pools_wait,

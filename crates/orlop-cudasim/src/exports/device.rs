@@ -10,34 +10,37 @@ use crate::exports::limits::MULTIPROCESSORS;
 fn attribute(driver: &Driver, attribute: i32) -> Option<i32> {
     let has = i32::from;
     Some(match attribute {
-        1 => 1024,                           // MAX_THREADS_PER_BLOCK
-        2 | 3 => 1024,                       // MAX_BLOCK_DIM_X, _Y
-        4 => 64,                             // MAX_BLOCK_DIM_Z
-        5 => i32::MAX,                       // MAX_GRID_DIM_X
-        6 | 7 => 65_535,                     // MAX_GRID_DIM_Y, _Z
-        8 => 49_152,                         // MAX_SHARED_MEMORY_PER_BLOCK
-        10 => 32,                            // WARP_SIZE
-        11 => i32::MAX,                      // MAX_PITCH
-        13 => 1_000_000,                     // CLOCK_RATE
-        14 => 512,                           // TEXTURE_ALIGNMENT
-        16 => MULTIPROCESSORS,               // MULTIPROCESSOR_COUNT
-        19 => 1,                             // CAN_MAP_HOST_MEMORY
-        31 => 1,                             // CONCURRENT_KERNELS
-        39 => 2048,                          // MAX_THREADS_PER_MULTIPROCESSOR
-        40 => 2,                             // ASYNC_ENGINE_COUNT
-        41 => 1,                             // UNIFIED_ADDRESSING
-        75 => 9,                             // COMPUTE_CAPABILITY_MAJOR
-        76 => 0,                             // COMPUTE_CAPABILITY_MINOR
-        78 => 1,                             // STREAM_PRIORITIES_SUPPORTED
-        81 => 233_472,                       // MAX_SHARED_MEMORY_PER_MULTIPROCESSOR
-        82 => 65_536,                        // MAX_REGISTERS_PER_MULTIPROCESSOR
-        83 | 89 => 1,                        // MANAGED_MEMORY, CONCURRENT_MANAGED_ACCESS
-        91 => 1,                             // CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM
-        97 => 232_448,                       // MAX_SHARED_MEMORY_PER_BLOCK_OPTIN
-        99 => 1,                             // HOST_REGISTER_SUPPORTED
-        102 => has(driver.config.has_vmm),   // VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED
-        110 => has(driver.config.has_rdma),  // GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED
-        115 => has(driver.config.has_pools), // MEMORY_POOLS_SUPPORTED
+        1 => 1024,                                       // MAX_THREADS_PER_BLOCK
+        2 | 3 => 1024,                                   // MAX_BLOCK_DIM_X, _Y
+        4 => 64,                                         // MAX_BLOCK_DIM_Z
+        5 => i32::MAX,                                   // MAX_GRID_DIM_X
+        6 | 7 => 65_535,                                 // MAX_GRID_DIM_Y, _Z
+        8 => 49_152,                                     // MAX_SHARED_MEMORY_PER_BLOCK
+        10 => 32,                                        // WARP_SIZE
+        11 => i32::MAX,                                  // MAX_PITCH
+        13 => 1_000_000,                                 // CLOCK_RATE
+        14 => 512,                                       // TEXTURE_ALIGNMENT
+        16 => MULTIPROCESSORS,                           // MULTIPROCESSOR_COUNT
+        19 => 1,                                         // CAN_MAP_HOST_MEMORY
+        31 => 1,                                         // CONCURRENT_KERNELS
+        39 => 2048,                                      // MAX_THREADS_PER_MULTIPROCESSOR
+        40 => 2,                                         // ASYNC_ENGINE_COUNT
+        41 => 1,                                         // UNIFIED_ADDRESSING
+        75 => 9,                                         // COMPUTE_CAPABILITY_MAJOR
+        76 => 0,                                         // COMPUTE_CAPABILITY_MINOR
+        78 => 1,                                         // STREAM_PRIORITIES_SUPPORTED
+        81 => 233_472,                                   // MAX_SHARED_MEMORY_PER_MULTIPROCESSOR
+        82 => 65_536,                                    // MAX_REGISTERS_PER_MULTIPROCESSOR
+        83 | 89 => 1,                                    // MANAGED_MEMORY, CONCURRENT_MANAGED_ACCESS
+        91 => 1,                                         // CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM
+        97 => 232_448,                                   // MAX_SHARED_MEMORY_PER_BLOCK_OPTIN
+        99 => 1,                                         // HOST_REGISTER_SUPPORTED
+        102 => has(driver.config.has_vmm),               // VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED
+        103 => driver.config.page_handle_types & 1,      // HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED
+        110 => has(driver.config.has_rdma),              // GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED
+        115 => has(driver.config.has_pools),             // MEMORY_POOLS_SUPPORTED
+        125 => 1,                                        // IPC_EVENT_SUPPORTED
+        128 => driver.config.page_handle_types >> 3 & 1, // HANDLE_TYPE_FABRIC_SUPPORTED
         // Every other property: unsupported, or zero of it.
         12
         | 15
@@ -55,9 +58,11 @@ fn attribute(driver: &Driver, attribute: i32) -> Option<i32> {
         | 98
         | 100
         | 101
-        | 103..=109
+        | 104..=109
         | 111..=114
-        | 116..=150 => 0,
+        | 116..=124
+        | 126..=127
+        | 129..=150 => 0,
         9 => 65_536, // TOTAL_CONSTANT_MEMORY
         _ => return None,
     })

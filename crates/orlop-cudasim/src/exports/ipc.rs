@@ -1,37 +1,12 @@
-//! Memory of other processes. Events of other processes are not simulated.
+//! Memory and events of other processes.
 
 use crate::abi::{IpcHandle, Out};
 use crate::call::calls;
-use crate::codes::{Failure, Outcome};
-use crate::memory::{ExportedMemory, SimMemory};
-
-/// The first number of a handle: that it is one of this driver.
-const MARK: u64 = 0x6f72_6c6f_7069_7063;
+use crate::codes::Failure;
+use crate::memory::{ExportedMemory, HandleMark, SimMemory};
 
 /// `CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS`.
 const LAZY_PEER_ACCESS: u32 = 1;
-
-fn packed(memory: &ExportedMemory) -> IpcHandle {
-    let descriptor = memory.descriptor.unsigned_abs();
-    let (offset, bytes, device) = (memory.offset as u64, memory.bytes as u64, memory.device as u64);
-    IpcHandle::of([MARK, memory.process.into(), descriptor.into(), offset, bytes, device, 0, 0])
-}
-
-fn unpacked(handle: &IpcHandle) -> Outcome<ExportedMemory> {
-    fn number<T: TryFrom<u64>>(number: u64) -> Outcome<T> {
-        T::try_from(number).map_err(|_| Failure::INVALID_VALUE)
-    }
-    let [MARK, process, descriptor, offset, bytes, device, 0, 0] = handle.numbers() else {
-        return Err(Failure::INVALID_VALUE);
-    };
-    Ok(ExportedMemory {
-        process: number(process)?,
-        descriptor: number(descriptor)?,
-        offset: number(offset)?,
-        bytes: number(bytes)?,
-        device: number(device)?,
-    })
-}
 
 calls! {
     fn cuIpcGetMemHandle(handle: Out<IpcHandle>, address: usize) Context |driver| {
@@ -40,14 +15,14 @@ calls! {
         if found.kind != SimMemory::Device || found.pool != 0 {
             return Err(Failure::INVALID_VALUE);
         }
-        handle.set(packed(&driver.memory.export(&found)?))
+        handle.set(driver.memory.export(&found)?.pack(HandleMark::Allocation))
     }
 
     fn cuIpcOpenMemHandle_v2(address: Out<usize>, handle: IpcHandle, flags: u32) Unsafe |driver| {
         if address.is_null() || flags != LAZY_PEER_ACCESS {
             return Err(Failure::INVALID_VALUE);
         }
-        let memory = unpacked(&handle)?;
+        let memory = ExportedMemory::unpack(&handle, HandleMark::Allocation)?;
         // A process cannot open its own memory.
         if memory.process == std::process::id() {
             return Err(Failure::INVALID_CONTEXT);
@@ -69,11 +44,16 @@ calls! {
         driver.memory.close_import(address)
     }
 
-    fn cuIpcOpenEventHandle(_event: Out<u64>, _handle: IpcHandle) Context |_driver| {
-        Err(Failure::NOT_SUPPORTED)
+    fn cuIpcGetEventHandle(handle: Out<IpcHandle>, event: u64) Context |driver| {
+        let exported = driver.export_event(event)?;
+        handle.set(exported.pack(HandleMark::Event))
     }
 
-    fn cuIpcGetEventHandle(_handle: Out<IpcHandle>, _event: u64) Context |_driver| {
-        Err(Failure::NOT_SUPPORTED)
+    fn cuIpcOpenEventHandle(event: Out<u64>, handle: IpcHandle) Context |driver| {
+        if event.is_null() {
+            return Err(Failure::INVALID_VALUE);
+        }
+        let exported = ExportedMemory::unpack(&handle, HandleMark::Event)?;
+        event.set(driver.import_event(exported)?)
     }
 }

@@ -1,17 +1,28 @@
 //! Virtual memory management.
 
-use crate::abi::{AccessDescription, AllocationProperties, In, LOCATION_DEVICE, MemoryLocation, Out};
+use crate::abi::{
+    AccessDescription, AllocationProperties, In, IpcHandle, LOCATION_DEVICE, MemoryLocation, Out,
+};
 use crate::call::calls;
 use crate::codes::{Failure, Outcome};
 use crate::guard::DriverGuard;
+use crate::memory::{ExportedMemory, HandleMark};
+use std::fs::File;
+use std::io::{Read, Seek, Write};
+use std::mem::ManuallyDrop;
+use std::os::fd::{FromRawFd, IntoRawFd};
+
+/// `CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR` and `_FABRIC`.
+const FILE_DESCRIPTOR: i32 = 1;
+const FABRIC: i32 = 8;
 
 /// Returns the device of an allocation's properties.
 fn device_of(driver: &DriverGuard, properties: &AllocationProperties) -> Outcome<usize> {
-    // `CU_MEM_ALLOCATION_TYPE_PINNED`; handles for other processes are not simulated.
+    // `CU_MEM_ALLOCATION_TYPE_PINNED`.
     if properties.kind != 1 || properties.location.kind != LOCATION_DEVICE {
         return Err(Failure::INVALID_VALUE);
     }
-    if properties.handle_types != 0 {
+    if properties.handle_types & !driver.config.page_handle_types != 0 {
         return Err(Failure::NOT_SUPPORTED);
     }
     driver.device(properties.location.id)
@@ -62,7 +73,7 @@ calls! {
         if is_rdma && !driver.config.has_rdma {
             return Err(Failure::INVALID_VALUE);
         }
-        let created = driver.create_physical(bytes, device)?;
+        let created = driver.create_physical(bytes, device, properties.handle_types)?;
         driver.rdma_pages += u64::from(is_rdma);
         handle.set(created)
     }
@@ -116,9 +127,59 @@ calls! {
         properties: Out<AllocationProperties>,
         handle: u64,
     ) Init |driver| {
-        let device = driver.device_of_physical(handle)?;
+        let (device, handle_types) = driver.properties_of_physical(handle)?;
         let id = i32::try_from(device).unwrap_or(i32::MAX);
         let location = MemoryLocation { kind: LOCATION_DEVICE, id };
-        properties.set(AllocationProperties { kind: 1, handle_types: 0, location, win32: 0, flags: [0; 8] })
+        properties.set(AllocationProperties { kind: 1, handle_types, location, win32: 0, flags: [0; 8] })
     }
+
+    fn cuMemExportToShareableHandle(shareable: Out<u8>, handle: u64, kind: i32, flags: u64) Init |driver| {
+        if flags != 0 || shareable.is_null() {
+            return Err(Failure::INVALID_VALUE);
+        }
+        let description = driver.export_physical(handle, kind)?.pack(HandleMark::Pages);
+        match kind {
+            FILE_DESCRIPTOR => shareable.cast().set(file_of(&description)?),
+            FABRIC => shareable.cast().set(description),
+            _ => Err(Failure::INVALID_VALUE),
+        }
+    }
+
+    fn cuMemImportFromShareableHandle(handle: Out<u64>, shareable: usize, kind: i32) Init |driver| {
+        if handle.is_null() {
+            return Err(Failure::INVALID_VALUE);
+        }
+        let description = match kind & driver.config.page_handle_types {
+            FILE_DESCRIPTOR => description_in(shareable)?,
+            FABRIC => In::from_address(shareable).get()?,
+            _ => return Err(Failure::NOT_SUPPORTED),
+        };
+        let memory = ExportedMemory::unpack(&description, HandleMark::Pages)?;
+        handle.set(driver.import_physical(memory)?)
+    }
+}
+
+/// Creates a file that has a description, and returns its descriptor, which is the caller's.
+fn file_of(description: &IpcHandle) -> Outcome<i32> {
+    // SAFETY: the name is a terminated string; the call has no other precondition.
+    let file = unsafe { libc::memfd_create(c"orlop-cudasim-pages".as_ptr(), libc::MFD_CLOEXEC) };
+    if file < 0 {
+        return Err(Failure::OPERATING_SYSTEM);
+    }
+    // SAFETY: the descriptor was just created, and nothing else owns it.
+    let mut file = unsafe { File::from_raw_fd(file) };
+    file.write_all(&description.bytes()).map_err(|_| Failure::OPERATING_SYSTEM)?;
+    Ok(file.into_raw_fd())
+}
+
+/// Reads the description in a file of [`file_of`], whose descriptor stays the caller's.
+fn description_in(descriptor: usize) -> Outcome<IpcHandle> {
+    let descriptor = i32::try_from(descriptor).map_err(|_| Failure::INVALID_VALUE)?;
+    // SAFETY: the caller of `cuMemImportFromShareableHandle` passes an open descriptor, which is not closed
+    // here.
+    let mut file = ManuallyDrop::new(unsafe { File::from_raw_fd(descriptor) });
+    let mut bytes = [0; 64];
+    let read = file.rewind().and_then(|()| file.read_exact(&mut bytes));
+    read.map_err(|_| Failure::INVALID_VALUE)?;
+    Ok(IpcHandle::from(bytes))
 }

@@ -1,9 +1,9 @@
 //! [`Arena`]: the mappings behind all simulated memory.
 //!
-//! One sparse file in memory has two parts. The first is mapped as a whole, readable and writable:
+//! One sparse file in memory has three parts. The first is mapped as a whole, readable and writable:
 //! allocations are ranges of it. The second is physical memory for virtual memory management: its parts are
-//! mapped with
-//! `MAP_FIXED` into reserved addresses, any number of times, so that aliases are true aliases.
+//! mapped with `MAP_FIXED` into reserved addresses, any number of times, so that aliases are true aliases.
+//! The last has the events that processes share.
 
 use std::ops::Range;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -11,6 +11,9 @@ use std::ptr;
 
 /// Size of each part of the file, and of the linear region.
 const PART: usize = 1 << 41;
+
+/// Size of the part for events.
+pub(super) const EVENTS: usize = 1 << 20;
 
 /// Size of the region for reservations.
 const RESERVATIONS: usize = 1 << 44;
@@ -35,7 +38,7 @@ impl Arena {
         }
         // SAFETY: the descriptor was just created, and nothing else owns it.
         let file = unsafe { OwnedFd::from_raw_fd(file) };
-        let length = libc::off_t::try_from(2 * PART).ok()?;
+        let length = libc::off_t::try_from(2 * PART + EVENTS).ok()?;
         // SAFETY: the descriptor is open; the call changes only the size of this new file.
         if unsafe { libc::ftruncate(file.as_raw_fd(), length) } != 0 {
             return None;
@@ -61,15 +64,31 @@ impl Arena {
         PART..2 * PART
     }
 
+    /// Returns the file, and where its part for events begins.
+    pub(super) fn events(&self) -> (&OwnedFd, usize) {
+        (&self.file, 2 * PART)
+    }
+
     /// Maps physical memory at reserved addresses, without access.
     pub(crate) fn map_physical(&self, address: usize, offset: usize, bytes: usize) -> bool {
+        self.map_foreign_pages(address, &self.file, offset, bytes)
+    }
+
+    /// Maps physical memory in another process's file at reserved addresses, without access.
+    pub(crate) fn map_foreign_pages(
+        &self,
+        address: usize,
+        file: &OwnedFd,
+        offset: usize,
+        bytes: usize,
+    ) -> bool {
         debug_assert!(self.reservations().contains(&address));
         let flags = libc::MAP_SHARED | libc::MAP_FIXED | libc::MAP_NORESERVE;
         let Ok(offset) = libc::off_t::try_from(offset) else { return false };
         let at = ptr::with_exposed_provenance_mut(address);
         // SAFETY: the addresses are part of the arena's region of reservations, which nothing else uses;
         // what is mapped there is replaced on purpose.
-        let mapped = unsafe { libc::mmap(at, bytes, libc::PROT_NONE, flags, self.file.as_raw_fd(), offset) };
+        let mapped = unsafe { libc::mmap(at, bytes, libc::PROT_NONE, flags, file.as_raw_fd(), offset) };
         mapped != libc::MAP_FAILED
     }
 

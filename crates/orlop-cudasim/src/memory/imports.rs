@@ -2,6 +2,7 @@
 
 use super::arena::Arena;
 use super::{Located, Memory, SimMemory};
+use crate::abi::IpcHandle;
 use crate::codes::{Failure, Outcome};
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -21,6 +22,51 @@ pub(crate) struct ExportedMemory {
     pub(crate) offset: usize,
     pub(crate) bytes: usize,
     pub(crate) device: usize,
+}
+
+/// What is behind a handle for other processes: the first number of it.
+#[repr(u64)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum HandleMark {
+    Allocation = 0x6f72_6c6f_7069_7063,
+    Event = 0x6f72_6c6f_7065_766e,
+    Pages = 0x6f72_6c6f_7070_6773,
+}
+
+impl ExportedMemory {
+    /// Packs the description into a handle.
+    pub(crate) fn pack(&self, mark: HandleMark) -> IpcHandle {
+        let descriptor = self.descriptor.unsigned_abs();
+        let (offset, bytes, device) = (self.offset as u64, self.bytes as u64, self.device as u64);
+        IpcHandle::of([mark as u64, self.process.into(), descriptor.into(), offset, bytes, device, 0, 0])
+    }
+
+    /// Returns what [`ExportedMemory::pack`] packed.
+    pub(crate) fn unpack(handle: &IpcHandle, mark: HandleMark) -> Outcome<Self> {
+        fn number<T: TryFrom<u64>>(number: u64) -> Outcome<T> {
+            T::try_from(number).map_err(|_| Failure::INVALID_VALUE)
+        }
+        let [found, process, descriptor, offset, bytes, device, 0, 0] = handle.numbers() else {
+            return Err(Failure::INVALID_VALUE);
+        };
+        if found != mark as u64 {
+            return Err(Failure::INVALID_VALUE);
+        }
+        Ok(Self {
+            process: number(process)?,
+            descriptor: number(descriptor)?,
+            offset: number(offset)?,
+            bytes: number(bytes)?,
+            device: number(device)?,
+        })
+    }
+
+    /// Opens the file of the process.
+    pub(crate) fn open(&self) -> Outcome<OwnedFd> {
+        let path = format!("/proc/{}/fd/{}", self.process, self.descriptor);
+        let file = File::options().read(true).write(true).open(path);
+        Ok(file.map_err(|_| Failure::INVALID_VALUE)?.into())
+    }
 }
 
 /// What is imported, by address.
@@ -64,9 +110,7 @@ impl Memory {
             open.users += 1;
             return Ok(address);
         }
-        let path = format!("/proc/{}/fd/{}", memory.process, memory.descriptor);
-        let file = File::options().read(true).write(true).open(path);
-        let file = OwnedFd::from(file.map_err(|_| Failure::INVALID_VALUE)?);
+        let file = memory.open()?;
         self.arena()?;
         let shift = memory.offset % PAGE;
         let bytes = (shift + memory.bytes).next_multiple_of(PAGE);

@@ -8,19 +8,23 @@
 //! | `addresses` | free ranges of addresses, first fit |
 //! | `bytes` | reads and writes through addresses |
 //! | `imports` | memory of other processes |
+//! | `process_events` | events that processes share |
 
 mod access;
 mod addresses;
 mod arena;
 pub(crate) mod bytes;
 mod imports;
+mod process_events;
 
 use crate::codes::{Failure, Outcome};
 pub(crate) use access::{CopyShape, MemoryAccess, Reach};
 use addresses::AddressRanges;
 pub(crate) use arena::Arena;
-pub(crate) use imports::ExportedMemory;
 use imports::Imports;
+pub(crate) use imports::{ExportedMemory, HandleMark};
+use process_events::EventSlots;
+pub(crate) use process_events::{ProcessEvent, ProcessRecord};
 use std::collections::BTreeMap;
 use std::ops::Range;
 
@@ -83,6 +87,7 @@ pub(crate) struct Memory {
     file: AddressRanges,
     pub(crate) allocations: BTreeMap<usize, Located>,
     imports: Imports,
+    event_slots: EventSlots,
     pub(crate) pinned: u64,
     next_id: u64,
 }

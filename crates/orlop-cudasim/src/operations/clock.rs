@@ -7,6 +7,7 @@ use crate::codes::{Failure, Outcome};
 use crate::driver::Driver;
 use crate::guard::DriverGuard;
 use crate::operations::execute::execute;
+use crate::operations::process_events::Patience;
 
 impl Driver {
     /// Returns the end of a stream's first operation, once it can start.
@@ -16,7 +17,8 @@ impl Driver {
         if first.end.is_some() {
             return first.end;
         }
-        if !first.after.iter().all(|&(other, position)| self.is_done(other, position)) {
+        let is_after = |&(other, position): &(u64, u64)| self.is_done(other, position);
+        if !first.work.is_ready() || !first.after.iter().all(is_after) {
             return None;
         }
         // What it waited for has completed at the cursor at the latest.
@@ -75,9 +77,11 @@ impl DriverGuard {
     ///
     /// # Errors
     ///
-    /// `LAUNCH_TIMEOUT` if no operation is left that could make it hold: a kernel that never ends.
+    /// `LAUNCH_TIMEOUT` if no operation is left that could make it hold: a kernel that never ends, or another
+    /// process that does not record its event.
     pub(crate) fn wait_until(&mut self, done: impl Fn(&Driver) -> bool) -> Outcome {
         let (before, mut has_waited) = (self.now, false);
+        let mut patience = Patience::default();
         loop {
             let now = self.now;
             let next = self.run_until(now);
@@ -88,6 +92,7 @@ impl DriverGuard {
             match next {
                 Some(end) if end < u64::MAX => self.now = self.now.max(end),
                 _ if self.is_host_function_running() => self.wait_for_progress(),
+                _ if self.is_awaiting_process() => self.wait_for_process(&mut patience)?,
                 _ => return Err(Failure::LAUNCH_TIMEOUT),
             }
         }

@@ -2,23 +2,32 @@
 
 use crate::codes::{Failure, Outcome};
 use crate::driver::Driver;
-use crate::state::event::{Event, Recorded};
+use crate::memory::ProcessEvent;
+use crate::state::event::{DISABLE_TIMING, Event, INTERPROCESS, Recorded};
 use crate::state::work::{Submission, Work};
 use orlop_race::HOST_QUEUE;
 
 impl Driver {
     pub(crate) fn create_event(&mut self, device: usize, flags: u32) -> Outcome<u64> {
-        if flags & !0b1111 != 0 {
+        let is_shared = flags & INTERPROCESS != 0;
+        if flags & !0b1111 != 0 || (is_shared && flags & DISABLE_TIMING == 0) {
             return Err(Failure::INVALID_VALUE);
         }
         // It counts its records on from those of the event that had the handle before.
         let (handle, generation) = self.freed_events.pop().unwrap_or_else(|| (self.handle(), 0));
-        self.events.insert(handle, Event { generation: generation + 1, ..Event::new(device, flags) });
+        let mut event = Event { generation: generation + 1, ..Event::new(device, flags) };
+        if is_shared {
+            event.share(self.memory.create_process_event()?);
+        }
+        self.events.insert(handle, event);
         Ok(handle)
     }
 
     pub(crate) fn destroy_event(&mut self, handle: u64) -> Outcome {
         let event = self.events.remove(&handle).ok_or(Failure::INVALID_HANDLE)?;
+        if let Some(shared) = event.shared {
+            self.memory.destroy_process_event(&shared);
+        }
         if !self.config.has_unique_handles {
             self.freed_events.push((handle, event.generation));
         }
@@ -46,20 +55,30 @@ impl Driver {
         event.generation += 1;
         event.completed_at = None;
         let generation = event.generation;
-        let work = Work::Record { event: handle, generation };
-        self.submit(stream, Submission::new("cuEventRecord", work, Vec::new()))?;
+        let shared = event.shared.as_ref().map(ProcessEvent::record);
+        let work = Work::Record { event: handle, generation, shared: shared.clone() };
+        let submitted = self.submit(stream, Submission::new("cuEventRecord", work, Vec::new()));
+        if let Some(shared) = &shared {
+            match submitted {
+                Ok(()) => self.process_records.push(shared.clone()),
+                // Nothing is to be waited for.
+                Err(_) => shared.complete(),
+            }
+        }
+        submitted?;
         let found = self.stream(stream)?;
         let (position, queue) = (found.submitted, found.queue);
         let clock = self.order.record(queue);
         if let Some(event) = self.events.get_mut(&handle) {
             event.recorded = Recorded::InStream { stream, position, clock };
+            event.last_shared = shared.map_or(0, |shared| shared.generation());
         }
         Ok(())
     }
 
     /// Orders the later work of a stream after the last record of an event.
     pub(crate) fn wait_event(&mut self, stream: u64, handle: u64) -> Outcome {
-        let recorded = self.event(handle)?.recorded.clone();
+        let recorded = self.event(handle)?.latest();
         let (capture, queue) = {
             let found = self.stream(stream)?;
             (found.capture.as_ref().map(|(capture, _)| *capture), found.queue)
@@ -76,7 +95,15 @@ impl Driver {
                 self.push(stream, submission, vec![(other, position)])
             }
             // Not even through an event may captured work depend on work outside of the capture.
-            (Some(capture), Recorded::InStream { .. }) => {
+            (None, Recorded::Elsewhere(record)) => {
+                if record.is_complete() {
+                    return Ok(());
+                }
+                record.want();
+                let submission = Submission::new("cuStreamWaitEvent", Work::Await(record), Vec::new());
+                self.push(stream, submission, Vec::new())
+            }
+            (Some(capture), Recorded::InStream { .. } | Recorded::Elsewhere(_)) => {
                 self.invalidate(capture);
                 Err(Failure::STREAM_CAPTURE_ISOLATION)
             }
@@ -88,8 +115,12 @@ impl Driver {
     pub(crate) fn query_event(&mut self, handle: u64) -> Outcome {
         let event = self.event(handle)?;
         self.check_usable(event.device)?;
-        match event.recorded.clone() {
+        match event.latest() {
             Recorded::Never => Ok(()),
+            Recorded::Elsewhere(record) => {
+                record.want();
+                if record.is_complete() { Ok(()) } else { Err(Failure::NOT_READY) }
+            }
             Recorded::InCapture { .. } => Err(Failure::CAPTURED_EVENT),
             Recorded::InStream { stream, position, clock } => {
                 if !self.is_done(stream, position) {

@@ -3,13 +3,16 @@
 use crate::codes::Failure;
 use crate::driver::Driver;
 use crate::guard::DriverGuard;
-use crate::memory::{MemoryAccess, Reach, bytes};
+use crate::memory::{MemoryAccess, ProcessRecord, Reach, bytes};
 use crate::state::host_thread::as_callback;
 use crate::state::work::{CopySource, HostCallback, Work};
 use std::ptr;
 
 impl Driver {
-    fn complete_record(&mut self, event: u64, generation: u64, end: u64) {
+    fn complete_record(&mut self, event: u64, generation: u64, shared: Option<&ProcessRecord>, end: u64) {
+        if let Some(shared) = shared {
+            shared.complete();
+        }
         if let Some(event) = self.events.get_mut(&event) {
             event.complete(generation, end);
         }
@@ -29,7 +32,9 @@ impl Driver {
                     bytes::fill_pattern(to + row * pitch, count, value, width);
                 }
             }
-            Work::Record { event, generation } => self.complete_record(event, generation, end),
+            Work::Record { event, generation, shared } => {
+                self.complete_record(event, generation, shared.as_ref(), end);
+            }
             Work::Free { address } => {
                 if self.release_memory(address).is_err() {
                     self.devices[device].sticky.get_or_insert(Failure::ILLEGAL_ADDRESS);
@@ -41,7 +46,7 @@ impl Driver {
                     self.devices[device].sticky.get_or_insert(failure);
                 }
             }
-            Work::Host { .. } | Work::Nothing => {}
+            Work::Host { .. } | Work::Await(_) | Work::Nothing => {}
         }
     }
 }
@@ -56,8 +61,8 @@ pub(crate) fn execute(
 ) {
     if driver.devices[device].sticky.is_some() {
         // The device does nothing any more; the order of events stays.
-        if let Work::Record { event, generation } = work {
-            driver.complete_record(event, generation, end);
+        if let Work::Record { event, generation, shared } = work {
+            driver.complete_record(event, generation, shared.as_ref(), end);
         }
         return;
     }

@@ -26,6 +26,7 @@ mod graphs;
 mod kernels;
 mod memory;
 mod pools;
+pub(crate) mod process_events;
 mod stream_memory;
 mod streams;
 mod synchronize;

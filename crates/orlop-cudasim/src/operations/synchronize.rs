@@ -63,13 +63,14 @@ impl DriverGuard {
     /// Waits until the last record of an event has completed.
     pub(crate) fn synchronize_event(&mut self, handle: u64) -> Outcome {
         let device = self.event(handle)?.device;
-        match self.event(handle)?.recorded.clone() {
+        match self.event(handle)?.latest() {
             Recorded::Never => return Ok(()),
             Recorded::InCapture { .. } => return Err(Failure::CAPTURED_EVENT),
             Recorded::InStream { stream, position, clock } => {
                 self.wait_until(|driver| driver.is_done(stream, position))?;
                 self.order.wait(HOST_QUEUE, &clock);
             }
+            Recorded::Elsewhere(record) => self.synchronize_process(&record)?,
         }
         self.trim_pools(device);
         self.check_usable(device)

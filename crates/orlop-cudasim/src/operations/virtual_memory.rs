@@ -2,9 +2,10 @@
 
 use crate::codes::{Failure, Outcome};
 use crate::driver::Driver;
-use crate::memory::MemoryAccess;
-use crate::state::virtual_memory::{Mapping, PROT_READ, PROT_READ_WRITE, PhysicalAllocation};
+use crate::memory::{ExportedMemory, MemoryAccess};
+use crate::state::virtual_memory::{ForeignPages, Mapping, PROT_READ, PROT_READ_WRITE, PhysicalAllocation};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 impl Driver {
     fn needs_vmm(&self) -> Outcome {
@@ -38,7 +39,7 @@ impl Driver {
         Ok(())
     }
 
-    pub(crate) fn create_physical(&mut self, bytes: usize, device: usize) -> Outcome<u64> {
+    pub(crate) fn create_physical(&mut self, bytes: usize, device: usize, handle_types: i32) -> Outcome<u64> {
         self.needs_vmm()?;
         if !self.is_granular(bytes) {
             return Err(Failure::INVALID_VALUE);
@@ -47,8 +48,55 @@ impl Driver {
         let taken = self.memory.take_physical(bytes, self.config.has_poison);
         let offset = taken.inspect_err(|_| self.uncharge(device, bytes))?;
         let handle = self.handle();
-        let created = PhysicalAllocation { device, bytes, offset, handles: 1, mappings: 0 };
+        let elsewhere = None;
+        let created =
+            PhysicalAllocation { device, bytes, offset, handle_types, elsewhere, handles: 1, mappings: 0 };
         self.vmm.physical.insert(handle, created);
+        Ok(handle)
+    }
+
+    /// Describes physical memory for other processes, if it was created for this type of handle.
+    pub(crate) fn export_physical(&mut self, handle: u64, handle_type: i32) -> Outcome<ExportedMemory> {
+        let found = self.vmm.physical.get(&handle).filter(|found| found.handles > 0);
+        let found = found.ok_or(Failure::INVALID_VALUE)?;
+        // What came from another process is not exported on: its description would name this process.
+        if found.handle_types & handle_type == 0 || found.elsewhere.is_some() {
+            return Err(Failure::INVALID_VALUE);
+        }
+        let (offset, bytes, device) = (found.offset, found.bytes, found.device);
+        let (process, descriptor) = (std::process::id(), self.memory.arena()?.descriptor());
+        Ok(ExportedMemory { process, descriptor, offset, bytes, device })
+    }
+
+    /// Returns a handle of exported physical memory. Of this process it is one more handle of the same
+    /// memory. Memory of another process is not of this one's account, and gone when that one frees it: a
+    /// real driver keeps it.
+    pub(crate) fn import_physical(&mut self, memory: ExportedMemory) -> Outcome<u64> {
+        self.needs_vmm()?;
+        let ExportedMemory { bytes, device, offset, .. } = memory;
+        if memory.process == std::process::id() {
+            let mut own = self.vmm.physical.iter_mut();
+            let same = own.find(|(_, found)| found.offset == offset && found.elsewhere.is_none());
+            let (&handle, found) = same.ok_or(Failure::INVALID_VALUE)?;
+            found.handles += 1;
+            return Ok(handle);
+        }
+        if device >= self.devices.len() {
+            return Err(Failure::INVALID_DEVICE);
+        }
+        let file = Arc::new(memory.open()?);
+        let (handle, place) = (self.handle(), self.vmm.foreign_place(bytes));
+        let elsewhere = Some(ForeignPages { file, offset });
+        let imported = PhysicalAllocation {
+            device,
+            bytes,
+            offset: place,
+            handle_types: 0,
+            elsewhere,
+            handles: 1,
+            mappings: 0,
+        };
+        self.vmm.physical.insert(handle, imported);
         Ok(handle)
     }
 
@@ -66,17 +114,22 @@ impl Driver {
         Ok(handle)
     }
 
-    pub(crate) fn device_of_physical(&self, handle: u64) -> Outcome<usize> {
+    /// Returns the device of physical memory, and the types of handles that it is exported by.
+    pub(crate) fn properties_of_physical(&self, handle: u64) -> Outcome<(usize, i32)> {
         let found = self.vmm.physical.get(&handle).filter(|found| found.handles > 0);
-        found.map(|found| found.device).ok_or(Failure::INVALID_VALUE)
+        found.map(|found| (found.device, found.handle_types)).ok_or(Failure::INVALID_VALUE)
     }
 
     fn free_unused(&mut self, handle: u64) {
         let Some(found) = self.vmm.physical.get(&handle) else { return };
         if found.handles == 0 && found.mappings == 0 {
             let (device, bytes, offset) = (found.device, found.bytes, found.offset);
+            let is_own = found.elsewhere.is_none();
             self.vmm.physical.remove(&handle);
             self.races.past.forget(offset..offset + bytes);
+            if !is_own {
+                return;
+            }
             self.memory.put_physical(offset, bytes);
             self.uncharge(device, bytes);
         }
@@ -101,7 +154,12 @@ impl Driver {
             return Err(Failure::INVALID_VALUE);
         }
         let place = found.offset + offset;
-        if !self.memory.arena()?.map_physical(address, place, bytes) {
+        let arena = self.memory.arena()?;
+        let is_mapped = match &found.elsewhere {
+            None => arena.map_physical(address, place, bytes),
+            Some(pages) => arena.map_foreign_pages(address, &pages.file, pages.offset + offset, bytes),
+        };
+        if !is_mapped {
             return Err(Failure::OUT_OF_MEMORY);
         }
         found.mappings += 1;

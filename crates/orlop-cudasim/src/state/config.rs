@@ -14,6 +14,8 @@ pub(crate) struct Config {
     pub(crate) has_pools: bool,
     pub(crate) has_vmm: bool,
     pub(crate) has_rdma: bool,
+    /// The `CU_MEM_HANDLE_TYPE_*` bits by which pages are exported.
+    pub(crate) page_handle_types: i32,
     pub(crate) has_peer_access: bool,
     pub(crate) frees_wait: bool,
     pub(crate) pools_wait: bool,
@@ -38,6 +40,7 @@ impl Default for Config {
             has_pools: true,
             has_vmm: true,
             has_rdma: true,
+            page_handle_types: 1,
             has_peer_access: false,
             frees_wait: false,
             pools_wait: false,

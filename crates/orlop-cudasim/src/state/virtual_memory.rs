@@ -4,6 +4,8 @@ use crate::codes::{Failure, Outcome};
 use crate::memory::{Located, SimMemory};
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
 
 /// `CU_MEM_ACCESS_FLAGS_PROT_*`.
 pub(crate) const PROT_READ: i32 = 1;
@@ -14,11 +16,22 @@ pub(crate) const PROT_READ_WRITE: i32 = 3;
 pub(crate) struct PhysicalAllocation {
     pub(crate) device: usize,
     pub(crate) bytes: usize,
-    /// Where it is in the file.
+    /// Where it is in the file. For memory of another process a place that nothing in the file has.
     pub(crate) offset: usize,
+    /// The `CU_MEM_HANDLE_TYPE_*` bits of the exports that it was created for.
+    pub(crate) handle_types: i32,
+    /// Where its bytes are, if it is memory of another process.
+    pub(crate) elsewhere: Option<ForeignPages>,
     /// References by handle and by mapping; it is freed with the last.
     pub(crate) handles: u64,
     pub(crate) mappings: u64,
+}
+
+/// Physical memory in the file of another process.
+#[derive(Debug, Clone)]
+pub(crate) struct ForeignPages {
+    pub(crate) file: Arc<OwnedFd>,
+    pub(crate) offset: usize,
 }
 
 /// Physical memory mapped at reserved addresses.
@@ -41,6 +54,9 @@ impl Mapping {
     }
 }
 
+/// Where the places of other processes' memory begin, apart from places in the file and of the host.
+const FOREIGN_PLACES: usize = 1 << 61;
+
 /// All reservations, physical memory and mappings.
 #[derive(Debug, Default)]
 pub(crate) struct VirtualMemory {
@@ -48,11 +64,20 @@ pub(crate) struct VirtualMemory {
     pub(crate) reservations: BTreeMap<usize, usize>,
     pub(crate) physical: HashMap<u64, PhysicalAllocation>,
     pub(crate) mappings: BTreeMap<usize, Mapping>,
+    /// The bytes of other processes' memory so far.
+    foreign_bytes: usize,
 }
 
 impl VirtualMemory {
     pub(crate) fn reservations(&self) -> Vec<Range<usize>> {
         self.reservations.iter().map(|(&start, &bytes)| start..start + bytes).collect()
+    }
+
+    /// Returns a place for memory of another process.
+    pub(crate) fn foreign_place(&mut self, bytes: usize) -> usize {
+        let place = FOREIGN_PLACES + self.foreign_bytes;
+        self.foreign_bytes += bytes;
+        place
     }
 
     /// Returns the physical memory that is not freed: bytes and device.

@@ -1,7 +1,7 @@
 //! [`Work`]: what an operation in a stream does, and [`Submission`]: an operation on its way to a stream.
 
 use super::kernel::Launch;
-use crate::memory::{CopyShape, MemoryAccess};
+use crate::memory::{CopyShape, MemoryAccess, ProcessRecord};
 use std::ffi::c_void;
 use std::sync::Arc;
 
@@ -37,7 +37,11 @@ pub(crate) enum Work {
     Record {
         event: u64,
         generation: u64,
+        /// The record as other processes know it.
+        shared: Option<ProcessRecord>,
     },
+    /// Waits for the record of an event by another process.
+    Await(ProcessRecord),
     Host {
         function: HostCallback,
     },
@@ -65,9 +69,14 @@ impl Work {
         }
     }
 
+    /// Returns `true` unless the operation waits for another process.
+    pub(crate) fn is_ready(&self) -> bool {
+        !matches!(self, Self::Await(record) if !record.is_complete())
+    }
+
     /// Returns `true` for operations that take no time of the device.
     pub(crate) fn is_instant(&self) -> bool {
-        matches!(self, Self::Nothing | Self::Record { .. } | Self::Free { .. })
+        matches!(self, Self::Nothing | Self::Record { .. } | Self::Await(_) | Self::Free { .. })
     }
 }
 

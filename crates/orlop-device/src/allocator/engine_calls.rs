@@ -44,6 +44,11 @@ impl<B: DeviceBacking> DeviceAllocator<B> {
         self.change(|engine| engine.set_memory_fraction(fraction));
     }
 
+    /// [`Engine::set_reserve_class`](crate::Engine::set_reserve_class).
+    pub fn set_reserve_class(&self, stream: StreamId, class: &str) {
+        self.change(|engine| engine.set_reserve_class(self.device_stream(stream), class));
+    }
+
     /// [`Engine::adopt_foreign_stream`](crate::Engine::adopt_foreign_stream).
     ///
     /// # Errors

@@ -161,7 +161,7 @@ impl<B: DeviceBacking> Engine<B> {
     fn range_bytes(&self, request: &PoolRequest) -> Option<usize> {
         let memory = usize::try_from(self.backing.memory()).ok()?;
         let all = memory.checked_add(memory / 8)?;
-        if let Some(reserve) = self.policy.address_reserve {
+        if let Some(reserve) = self.address_reserve(request) {
             let bytes = reserve.bytes(self.backing.memory());
             return Some(usize::try_from(bytes).map_or(all, |bytes| bytes.min(all)));
         }

@@ -11,6 +11,7 @@
 //! | `grow` | new memory: regions, or pages at the end of a range of addresses |
 //! | `release` | what is released to the device: by age, for a larger request, or all |
 //! | `release_memory` | how: a region, the pages of a chunk, a range |
+//! | `reserve_classes` | classes of streams, for the addresses of ranges |
 //! | `slow_path` | the engine while the device is called without its lock |
 //! | `waste` | the bound of what is reserved in vain |
 //! | `whole_regions` | wholly free regions, which are released before the engine grows beyond the peak |
@@ -39,6 +40,7 @@ mod pools;
 mod private_pools;
 mod release;
 mod release_memory;
+mod reserve_classes;
 mod retire;
 mod run_ahead;
 mod slow_path;
@@ -75,7 +77,7 @@ use crate::stats::DeviceStats;
 use orlop_alloc::engine_support::RegionWatches;
 use orlop_core::StreamId;
 use orlop_core::torch::TieRule;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::sync::Arc;
 
@@ -146,6 +148,8 @@ pub struct Engine<B: DeviceBacking> {
     pub(crate) regions: Regions,
     pub(crate) pools: Vec<Pool>,
     pub(crate) streams: StreamTable,
+    /// The classes that streams have.
+    reserve_classes: HashMap<StreamId, String>,
     pub(crate) pending: PendingFrees,
     pub(crate) borders: StreamBorders,
     pub(crate) private: PrivatePools,
@@ -198,6 +202,7 @@ impl<B: DeviceBacking> Engine<B> {
             regions: Regions::default(),
             pools,
             streams: StreamTable::new(default_stream),
+            reserve_classes: HashMap::new(),
             pending: PendingFrees::default(),
             borders: StreamBorders::default(),
             private: PrivatePools::default(),

@@ -1,8 +1,9 @@
 //! The rules of a device engine, as data.
 
 use orlop_core::torch::{
-    AddressReserve, MIN_BLOCK_BYTES, ROUNDING_INTERVALS, SEGMENT_STEP_BYTES, SMALL_REQUEST_BYTES,
-    SMALL_SEGMENT_BYTES, TieRule, TorchConf, UNSPLIT_REST_BYTES, kept_rest, round_size, segment_size,
+    AddressReserve, MIN_BLOCK_BYTES, ROUNDING_INTERVALS, ReserveClasses, SEGMENT_STEP_BYTES,
+    SMALL_REQUEST_BYTES, SMALL_SEGMENT_BYTES, TieRule, TorchConf, UNSPLIT_REST_BYTES, kept_rest, round_size,
+    segment_size,
 };
 
 /// Where the waste is bounded, regions for one large request are multiples of this many bytes.
@@ -27,6 +28,8 @@ pub struct Policy {
     /// The addresses of a new range for pages, at most nine eighths of the device's memory. `None`: as many,
     /// or what [`Extensions::grow_ranges`] says.
     pub address_reserve: Option<AddressReserve>,
+    /// The same for streams of a class: [`Engine::set_reserve_class`](crate::Engine::set_reserve_class).
+    pub address_reserve_by_class: ReserveClasses,
     /// The bytes of a region for large requests below 10 MiB, or as many as the request needs; the rest
     /// serves others.
     pub large_region: usize,
@@ -143,6 +146,7 @@ impl Policy {
             small_limit: SMALL_REQUEST_BYTES,
             growth,
             address_reserve: conf.address_reserve,
+            address_reserve_by_class: conf.address_reserve_by_class.clone(),
             large_region: conf.large_segment_size,
             large_rest: UNSPLIT_REST_BYTES,
             max_split: conf.max_split_size.unwrap_or(usize::MAX),

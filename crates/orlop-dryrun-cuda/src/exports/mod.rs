@@ -13,3 +13,6 @@ mod nvrtc;
 mod report;
 mod runtime;
 mod unanswered;
+mod values;
+
+pub(crate) use cusparse::SparseMatrix;

@@ -10,6 +10,7 @@ use crate::code::{Failure, Outcome};
 use crate::exports::runtime::copy::copy;
 use crate::machine::Machine;
 use crate::state::communicator::Communicator;
+use crate::state::contents::Origin;
 
 /// The version: 2.28.9, of the release that comes with PyTorch 2.11.
 const VERSION: i32 = 22_809;
@@ -99,6 +100,7 @@ fn broadcast(
     machine.work.submit(stream)?;
     if is_root && to != from {
         copy(machine, to, from, bytes);
+        machine.contents.receive(to, bytes);
     }
     Ok(())
 }
@@ -118,7 +120,7 @@ fn reduce(
     let reduced = known.and_then(|known| reduced(known, data_type, operation, ranks));
     machine.forget(to, bytes);
     if let Some(reduced) = reduced {
-        machine.contents.write(to, reduced);
+        machine.contents.write(to, reduced, Origin::Received);
     }
     Ok(())
 }
@@ -170,7 +172,8 @@ fn gather(
     let known = machine.contents.read(from, bytes);
     machine.forget(to, all);
     if let Some(known) = known.filter(|_| machine.contents.keeps(all)) {
-        (0..ranks).for_each(|rank| machine.contents.write(to + rank * bytes, known.clone()));
+        (0..ranks)
+            .for_each(|rank| machine.contents.write(to + rank * bytes, known.clone(), Origin::Received));
     }
     Ok(())
 }
@@ -349,7 +352,9 @@ library_calls! {
     ) |machine| {
         // In a world of one, the part of this rank is the whole.
         if communicator(machine, handle)?.ranks == 1 && to != from {
-            copy(machine, to, from, bytes_of(elements, data_type)?);
+            let bytes = bytes_of(elements, data_type)?;
+            copy(machine, to, from, bytes);
+            machine.contents.receive(to, bytes);
             return send(machine, (elements, data_type), handle, stream);
         }
         receive(machine, to, (elements, data_type), handle, stream)

@@ -28,7 +28,7 @@ const TEXT_ENDS: [&str; 6] =
     ["ErrorString", "ErrorName", "StatusString", "StatusName", "LastError", "GetString"];
 
 /// Prefixes of names, with the answer. The first that fits counts.
-const BY_PREFIX: [(&str, Answer); 20] = [
+const BY_PREFIX: [(&str, Answer); 21] = [
     ("cublas", Answer::Success),
     ("cudnnSet", Answer::Success),
     ("cudnnDestroy", Answer::Success),
@@ -39,8 +39,9 @@ const BY_PREFIX: [(&str, Answer); 20] = [
     ("cupti", Answer::Absent(15)),
     ("nvshmem", Answer::Absent(0)),
     ("cusparseLt", Answer::Refused(10)),
+    ("cusparseSpGEMM_copy", Answer::Success),
+    ("cusparseSpGEMM_destroyDescr", Answer::Success),
     ("cusparseSpGEMM", Answer::Refused(10)),
-    ("cusparseSpMatGetSize", Answer::Refused(10)),
     ("cusparseCreateBsr", Answer::Refused(10)),
     ("cusparseXcsrgeam2", Answer::Refused(10)),
     ("cusparse", Answer::Success),
@@ -122,6 +123,6 @@ mod tests {
         assert_eq!(answer_to("cudaGraphAddNode"), Answer::Refused(801));
         assert_eq!(answer_to("cusolverDnSgetrf"), Answer::Success);
         assert_eq!(answer_to("cusolverDnSgesvdr_bufferSize"), Answer::Refused(801));
-        assert_eq!(answer_to("cusparseSpGEMM_compute"), Answer::Refused(10));
+        assert_eq!(answer_to("cusparseSpGEMMreuse_compute"), Answer::Refused(10));
     }
 }

@@ -41,7 +41,7 @@ impl Counters {
             let of_kind = self.guesses.iter().filter(move |((guess, _), _)| *guess == kind);
             object(of_kind.map(|((_, line), count)| (line, count)))
         };
-        let [values, sizes, masks, distinct, maxima] = Guess::ALL.map(guesses);
+        let [values, sizes, masks, distinct, maxima, repeats, bins, products] = Guess::ALL.map(guesses);
         [
             format!("{{\"reads_answered_as_copied\": {kept}"),
             format!("\"reads_answered_true\": {and}"),
@@ -51,6 +51,9 @@ impl Counters {
             format!("\"masks_assumed\": {masks}"),
             format!("\"distinct_values_assumed\": {distinct}"),
             format!("\"maxima_assumed\": {maxima}"),
+            format!("\"repeats_assumed\": {repeats}"),
+            format!("\"bins_assumed\": {bins}"),
+            format!("\"products_assumed\": {products}"),
             format!("\"masks_counted\": {counted}"),
             format!("\"nccl_bytes\": {}", self.nccl_bytes),
             format!("\"solver_workspaces_estimated\": {}", self.solver_workspaces),

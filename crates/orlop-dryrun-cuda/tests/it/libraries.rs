@@ -209,3 +209,30 @@ fn a_program_of_nvrtc_is_a_kernel_that_does_nothing() {
     assert_eq!(process.call("cuModuleGetFunction", [(&raw mut function).expose_provenance(), module, 0]), 0);
     assert_eq!(process.call1("cuLaunchKernel", function), 0);
 }
+
+#[test]
+fn a_product_of_sparse_matrices_has_elements() {
+    if !is_dry() {
+        run_dry("libraries::a_product_of_sparse_matrices_has_elements", &settings());
+        return;
+    }
+    let process = Process::new();
+    let matrix = |rows, columns, elements| {
+        let mut handle = 0_usize;
+        let at = (&raw mut handle).expose_provenance();
+        let arguments = [at, rows, columns, elements, 0, 0, 0, 0, 0, 0, 0];
+        assert_eq!(process.call("cusparseCreateCsr", arguments), 0);
+        handle
+    };
+    let [a, b, c] = [matrix(4, 100, 200), matrix(100, 5, 5), matrix(4, 5, 0)];
+    let mut bytes = 9_usize;
+    let workspace = (&raw mut bytes).expose_provenance();
+    let arguments = [0, 0, 0, 0, a, b, 0, c, 0, 0, 0, workspace, 0];
+    assert_eq!(process.call("cusparseSpGEMM_compute", arguments), 0);
+    let mut sizes = [0_i64; 3];
+    let [rows, columns, elements] = [0, 1, 2].map(|index| (&raw mut sizes[index]).expose_provenance());
+    assert_eq!(process.call("cusparseSpMatGetSize", [c, rows, columns, elements]), 0);
+    assert_eq!((sizes, bytes), ([4, 5, 10], 0));
+    assert_eq!(process.call1("cusparseDestroySpMat", c), 0);
+    assert_eq!(process.call("cusparseSpMatGetSize", [c, rows, columns, elements]), 3);
+}

@@ -118,3 +118,52 @@ fn distinct_values_and_maxima_are_assumed() {
     assert_eq!(read(1), 1);
     process.report(&Path::new(&std::env::var_os(OUTPUT).expect("the folder")).join("answers.json"));
 }
+
+#[test]
+fn what_the_host_computed_is_known_to_its_tensor_alone() {
+    if !is_dry() {
+        let folder = run_dry("sizes::what_the_host_computed_is_known_to_its_tensor_alone", &settings());
+        let report = fs::read_to_string(folder.path().join("answers.json")).expect("the report");
+        for answer in [
+            "\"reads_answered_as_copied\": 1",
+            "\"masks_counted\": 1",
+            "\"masks_assumed\": {\"a thread without a program\": 1}",
+            "\"repeats_assumed\": {\"a thread without a program\": 1}",
+            "\"bins_assumed\": {\"a thread without a program\": 1}",
+        ] {
+            assert!(report.contains(answer), "{report}");
+        }
+        return;
+    }
+    let process = Process::new();
+    let address = process.allocate(512).expect("it fits");
+    let (values, mut read) = ([7_u8; 4], [9_u8; 4]);
+    let at = values.as_ptr().expose_provenance();
+    assert_eq!(process.call("orlop_dry_run_write", [address, 4, at]), 0);
+    let into = read.as_mut_ptr().expose_provenance();
+    assert_eq!(process.call("orlop_dry_run_read", [address, 4, into]), 0);
+    assert_eq!(read, values);
+    // Another tensor in the same memory.
+    process.read(&mut read, address);
+    assert_eq!(read, [0; 4]);
+    // The read that is announced, once.
+    assert_eq!(process.call("orlop_dry_run_expect", [address, 4, at]), 0);
+    process.read(&mut read, address);
+    assert_eq!(read, values);
+    process.read(&mut read, address);
+    assert_eq!(read, [0; 4]);
+    // A tensor that is not known is not what was copied for another.
+    process.copy(address, &mut [5; 4]);
+    assert_eq!(process.call2("orlop_dry_run_distrust", address, 4), 0);
+    process.read(&mut read, address);
+    assert_eq!(read, [0; 4]);
+    process.register(REDUCTION, c"18DeviceReduceKernelNonZeroOpIbEEPKbEEPiyS9_");
+    assert_eq!(process.call1("orlop_dry_run_expect_size", 0), 0);
+    assert_eq!(counted(&process, address, 4, &[]), 0);
+    assert_eq!(process.call1("orlop_dry_run_expect_size", usize::MAX), 0);
+    assert_eq!(counted(&process, address, 4, &[]), 0);
+    for assumed in 0..3 {
+        assert_eq!(process.call1("orlop_dry_run_assume", assumed), 0);
+    }
+    process.report(&Path::new(&std::env::var_os(OUTPUT).expect("the folder")).join("answers.json"));
+}

@@ -5,8 +5,13 @@ import sys
 
 LIBRARY = "liborlop_dryrun_cuda.so"
 
-# Folders of code that is not the program's: Python's own, and packages.
-OTHERS = (os.path.dirname(os.__file__) + os.sep, f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
+# Folders of code that is not the program's: Python's own, packages, and this one.
+OTHERS = (
+    os.path.dirname(os.__file__) + os.sep,
+    os.path.dirname(os.path.abspath(__file__)) + os.sep,
+    f"{os.sep}site-packages{os.sep}",
+    f"{os.sep}dist-packages{os.sep}",
+)
 
 
 def line_of(frame):

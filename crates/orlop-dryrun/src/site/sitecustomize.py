@@ -12,9 +12,11 @@ import sys
 
 import orlop_dry_run_hooks as hooks
 import orlop_dry_run_lines as lines
+import orlop_dry_run_values as values
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 OUTPUT = os.environ["ORLOP_DRY_RUN_OUTPUT"]
+KEPT = []
 
 
 def run_hidden_module():
@@ -79,6 +81,8 @@ def before_torch():
 def after_torch(torch):
     start_recording(torch)
     hooks.skip_checkpoints(torch)
+    # Operations have their replacements for as long as PyTorch's library object exists.
+    KEPT.append(values.compute_on_host(torch, lines.LIBRARY))
 
 
 class HookFinder:

@@ -3,17 +3,21 @@
 //! A block is *used* by sequences, *pinned* by these, by steps in flight and by tickets, and *cached* by the
 //! index. Its pages are live as long as it is pinned, idle while only the index has it, and free afterwards.
 
+mod at_hand;
 mod pledges;
+mod users;
 mod verify;
 
+use crate::free_ids::FreeIds;
 use crate::geometry::{GroupKind, KvGeometry};
 use crate::pages::{LargePages, NO_OWNER, NULL};
 
 /// The owner of blocks that others use after their owner let go of them.
 const ORPHAN: u32 = u32::MAX;
 
-/// What the pool knows of a block.
+/// What the pool knows of a block: half a cache line.
 #[derive(Debug, Clone, Copy, Default)]
+#[repr(align(32))]
 pub(crate) struct BlockRecord {
     /// Sequences that have the block in a table.
     pub(crate) users: u32,
@@ -32,16 +36,25 @@ pub(crate) struct BlockRecord {
     tenant: u32,
 }
 
+impl BlockRecord {
+    /// The record of a block that a sequence was given.
+    fn new(owner: u32, owner_generation: u32, tenant: u32) -> Self {
+        Self { users: 1, pins: 1, tenant, owner, owner_generation, ..Self::default() }
+    }
+}
+
 #[derive(Debug)]
 struct GroupBlocks {
     class: u32,
     parts: usize,
+    /// Bytes of a block.
+    bytes: u64,
     /// Whether sequences return blocks before they end.
     is_rolling: bool,
     records: Vec<BlockRecord>,
     /// `parts` pages for each block.
     pages: Vec<u32>,
-    unused: Vec<u32>,
+    unused: FreeIds,
 }
 
 impl GroupBlocks {
@@ -90,13 +103,14 @@ impl Blocks {
         let groups = geometry.pages().iter().zip(geometry.groups()).map(|(pages, group)| GroupBlocks {
             class: pages.class,
             parts: pages.parts as usize,
+            bytes: u64::from(pages.parts) * geometry.classes().get(pages.class as usize).map_or(0, |&b| b),
             is_rolling: matches!(
                 group.kind,
                 GroupKind::Window { .. } | GroupKind::Chunked { .. } | GroupKind::State
             ),
             records: Vec::new(),
             pages: Vec::new(),
-            unused: Vec::new(),
+            unused: FreeIds::default(),
         });
         let classes = geometry.classes().len();
         Self {
@@ -182,8 +196,7 @@ impl Blocks {
 
     /// Returns the bytes of a block.
     pub(crate) fn block_bytes(&self, group: usize) -> u64 {
-        let (class, parts) = self.class_and_parts(group);
-        if parts == 0 { 0 } else { self.pages.classes()[class].bytes * parts }
+        self.groups[group].bytes
     }
 
     /// Allocates a block for a sequence, without evicting. `needs` are the pages by class that must be
@@ -196,13 +209,9 @@ impl Blocks {
         tenant: u32,
         needs: &mut [u64],
     ) -> Option<u32> {
+        let id = self.unused_id(group);
         let blocks = &mut self.groups[group];
         let (class, at) = (blocks.class, blocks.class as usize);
-        let id = blocks.unused.pop().unwrap_or_else(|| {
-            blocks.records.push(BlockRecord::default());
-            blocks.pages.resize(blocks.pages.len() + blocks.parts, NULL);
-            u32::try_from(blocks.records.len() - 1).unwrap_or(NULL)
-        });
         let start = id as usize * blocks.parts;
         for part in 0..blocks.parts {
             let Some(page) = self.pages.take(class, owner, needs) else {
@@ -211,14 +220,14 @@ impl Blocks {
                     self.pages.free(class, page);
                     needs[at] += 1;
                 }
-                blocks.unused.push(id);
+                blocks.unused.insert(id);
                 return None;
             };
             blocks.pages[start + part] = page;
             needs[at] = needs[at].saturating_sub(1);
         }
-        blocks.records[id as usize] = BlockRecord { users: 1, pins: 1, tenant, ..BlockRecord::default() };
-        self.set_owner(group, id, owner);
+        let owner_generation = self.generations[owner as usize];
+        self.groups[group].records[id as usize] = BlockRecord::new(owner, owner_generation, tenant);
         self.charge(group, owner);
         let bytes = self.block_bytes(group);
         self.used_bytes += bytes;
@@ -226,63 +235,17 @@ impl Blocks {
         Some(id)
     }
 
-    /// Adds a sequence to the users. It becomes the owner of a rolling group's block that was idle.
-    pub(crate) fn add_user(&mut self, group: usize, block: u32, owner: u32) {
-        let is_rolling = self.groups[group].is_rolling;
-        let record = &mut self.groups[group].records[block as usize];
-        record.users += 1;
-        let (is_first, was_idle) = (record.users == 1, record.pins == 0);
-        if was_idle && is_rolling {
-            self.set_owner(group, block, owner);
-            self.charge(group, owner);
-        } else if is_first && !was_idle {
-            // Pinned by a step or a ticket only: its owner has let go of it.
-            self.leave_to_others(group, block);
-        }
-        if is_first {
-            self.used_bytes += self.block_bytes(group);
-        }
-        self.pin(group, block);
-    }
-
-    /// Adds a sequence to the users of a fork's blocks, which another sequence uses. Tokens before `len` must
-    /// not be written by others.
-    pub(crate) fn share(&mut self, group: usize, blocks: &[u32], span: u32, len: u32) {
-        let records = &mut self.groups[group].records;
-        let mut left = len;
-        for &block in blocks {
-            if block != NULL {
-                let record = &mut records[block as usize];
-                record.users += 1;
-                record.pins += 1;
-                record.valid = record.valid.max(left.min(span));
-            }
-            left = left.saturating_sub(span);
-        }
-    }
-
-    /// Ends a sequence's use; the pin stays.
-    pub(crate) fn remove_user(&mut self, group: usize, block: u32, owner: u32) {
-        let record = &mut self.groups[group].records[block as usize];
-        record.users -= 1;
-        if record.users == 0 {
-            self.used_bytes -= self.block_bytes(group);
-        } else if self.live_owner(self.record(group, block)) == Some(owner) {
-            self.leave_to_others(group, block);
-        }
-    }
-
-    /// The owner, if there is one, gets the pages of a block back that others use.
-    fn leave_to_others(&mut self, group: usize, block: u32) {
-        let Some(owner) = self.live_owner(self.record(group, block)) else { return };
-        let (class, parts) = self.class_and_parts(group);
-        let is_rolling = self.groups[group].is_rolling;
-        let record = &mut self.groups[group].records[block as usize];
-        record.owner = if is_rolling { ORPHAN } else { NO_OWNER };
-        if is_rolling {
-            self.orphans[class] += parts;
-            self.credit(group, owner);
-        }
+    /// Returns the id of a block that is not in use.
+    #[inline]
+    fn unused_id(&mut self, group: usize) -> u32 {
+        let blocks = &mut self.groups[group];
+        blocks.unused.pop().unwrap_or_else(|| {
+            blocks.records.push(BlockRecord::default());
+            blocks.pages.resize(blocks.pages.len() + blocks.parts, NULL);
+            let count = u32::try_from(blocks.records.len()).unwrap_or(NULL);
+            blocks.unused.make_room(count);
+            count - 1
+        })
     }
 
     pub(crate) fn pin(&mut self, group: usize, block: u32) {
@@ -362,7 +325,7 @@ impl Blocks {
         for part in 0..blocks.parts {
             self.pages.free(blocks.class, blocks.pages[block as usize * blocks.parts + part]);
         }
-        blocks.unused.push(block);
+        blocks.unused.insert(block);
     }
 
     /// Returns the blocks of a group that are not free, with their records.
@@ -375,7 +338,8 @@ impl Blocks {
     pub(crate) fn metadata_bytes(&self) -> usize {
         let group = |group: &GroupBlocks| {
             group.records.capacity() * size_of::<BlockRecord>()
-                + (group.pages.capacity() + group.unused.capacity()) * size_of::<u32>()
+                + group.pages.capacity() * size_of::<u32>()
+                + group.unused.bytes()
         };
         self.groups.iter().map(group).sum()
     }

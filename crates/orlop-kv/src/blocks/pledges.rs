@@ -74,6 +74,7 @@ impl Blocks {
 
     /// Returns `true` if an owner's pledge has these pages, by class, so that they are there: no other pledge
     /// counts on them.
+    #[inline]
     pub(crate) fn is_within_pledge(&self, owner: u32, pages: &[u64]) -> bool {
         let pledges = &self.pledges[owner as usize * self.pledged.len()..];
         let others = self.pledged.iter().zip(&self.orphans);

@@ -15,7 +15,7 @@ use crate::{GroupProblem, KvError, Result};
 use std::ops::Range;
 
 /// The maximum number of groups of a model.
-const MAX_GROUPS: usize = 64;
+pub(crate) const MAX_GROUPS: usize = 64;
 
 /// The layer groups of a model, and the page sizes that follow.
 ///

@@ -1,6 +1,6 @@
 //! Eviction: which boundary goes next, and what goes with it.
 //!
-//! Candidates are in a heap by rank, then by last use. A use changes only the boundary: its entry in the heap
+//! Candidates are in a queue by rank, then by last use. A use changes only the boundary: its entry in the queue
 //! is corrected when it comes up. A boundary whose blocks are in use is parked until a sequence ends.
 //!
 //! A boundary takes along the units behind the one before it, if nothing else follows them: no hit could
@@ -12,7 +12,7 @@ use super::{PrefixIndex, PrefixMatch, ROOT};
 use crate::blocks::Blocks;
 use crate::{KvEvent, RemovalReason};
 
-/// An entry in the heap of candidates. The smallest is evicted first.
+/// An entry in the queue of candidates. The smallest is evicted first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Candidate {
     class: u8,
@@ -30,6 +30,14 @@ impl Candidate {
     pub(super) fn of(id: u32, boundary: &Boundary) -> Self {
         let Rank { class, is_protected, .. } = boundary.rank;
         Self { class, is_protected, tick: boundary.tick, id, generation: boundary.generation }
+    }
+}
+
+#[cfg(test)]
+impl Candidate {
+    /// Returns a candidate that was used last at `tick`.
+    pub(super) fn of_tick(tick: u32) -> Self {
+        Self { class: 0, is_protected: false, tick: tick.into(), id: tick, generation: 0 }
     }
 }
 

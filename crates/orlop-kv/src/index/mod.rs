@@ -12,12 +12,13 @@
 //! * a node has the run groups' blocks of all of its tokens: from the block that holds its first token to the
 //!   block that holds its last one, which may be partial;
 //! * a leaf ends with a boundary: nothing is cached that no hit can reach;
-//! * a boundary is in the heap of candidates, or parked because its blocks are in use.
+//! * a boundary is in the queue of candidates, or parked because its blocks are in use.
 
 mod announce;
 mod evict;
 mod node;
 mod pins;
+mod queue;
 mod rank;
 mod recent;
 mod register;
@@ -195,9 +196,9 @@ impl PrefixIndex {
         }
     }
 
-    /// Gives the blocks of a hit to `take`: the group, the index of the block in the sequence, and the block.
-    /// An index may come twice: the later one counts.
-    pub(crate) fn blocks_of(&self, hit: &PrefixMatch, mut take: impl FnMut(usize, u32, u32)) {
+    /// Gives the blocks of a hit to `take`, in runs: the group, the index of the first block in the sequence,
+    /// and blocks that follow each other. An index may come twice: the later one counts.
+    pub(crate) fn runs_of(&self, hit: &PrefixMatch, mut take: impl FnMut(usize, u32, &[u32])) {
         let mut path = Vec::new();
         let mut node = hit.node;
         while node != ROOT {
@@ -209,17 +210,22 @@ impl PrefixIndex {
             let end = node.end().min(hit.hit);
             for (run, blocks) in self.runs.iter().zip(&node.runs) {
                 let first = node.start * self.unit / run.span;
-                let last = (end * self.unit).div_ceil(run.span);
-                for (index, &block) in (first..last).zip(blocks) {
-                    take(run.group, index, block);
-                }
+                let count = (end * self.unit).div_ceil(run.span) - first;
+                take(run.group, first, &blocks[..blocks.len().min(count as usize)]);
             }
         }
         if hit.boundary != NULL {
             for tail in &self.boundaries[hit.boundary as usize].tails {
-                take(tail.group as usize, tail.index, tail.block);
+                take(tail.group as usize, tail.index, std::slice::from_ref(&tail.block));
             }
         }
+    }
+
+    /// As [`Self::runs_of`], one block at a time.
+    pub(crate) fn blocks_of(&self, hit: &PrefixMatch, mut take: impl FnMut(usize, u32, u32)) {
+        self.runs_of(hit, |group, first, blocks| {
+            (first..).zip(blocks).for_each(|(index, &block)| take(group, index, block));
+        });
     }
 
     /// Gives the blocks of the groups that keep every token to `take`, as far as a prefix is known.
@@ -251,6 +257,11 @@ impl PrefixIndex {
             }
             node = at.parent;
         }
+    }
+
+    /// Returns the tenants of the nodes.
+    pub(crate) fn tenants(&self) -> impl Iterator<Item = u32> {
+        self.heads.values().map(|&node| self.nodes[node as usize].tenant)
     }
 
     /// Returns the number of nodes, boundaries and units.

@@ -5,9 +5,8 @@
 
 use super::PrefixIndex;
 use super::evict::Candidate;
+use super::queue::EvictionQueue;
 use crate::blocks::Blocks;
-use std::cmp::Reverse;
-use std::collections::BinaryHeap;
 
 /// A share: its weight, and its candidates.
 #[derive(Debug)]
@@ -15,7 +14,7 @@ struct Share {
     /// The tenant; `None` for all that have no share of their own.
     tenant: Option<u32>,
     weight: u32,
-    candidates: BinaryHeap<Reverse<Candidate>>,
+    candidates: EvictionQueue,
 }
 
 /// The candidates for eviction, by share.
@@ -29,7 +28,7 @@ pub(super) struct Shares {
 
 impl Default for Shares {
     fn default() -> Self {
-        let common = Share { tenant: None, weight: 1, candidates: BinaryHeap::new() };
+        let common = Share { tenant: None, weight: 1, candidates: EvictionQueue::default() };
         Self { shares: vec![common], of_tenant: Vec::new() }
     }
 }
@@ -41,7 +40,7 @@ impl Shares {
 
     pub(super) fn push(&mut self, tenant: u32, candidate: Candidate) {
         let share = self.share_of(tenant);
-        self.shares[share].candidates.push(Reverse(candidate));
+        self.shares[share].candidates.push(candidate);
     }
 
     pub(super) fn len(&self) -> usize {
@@ -51,7 +50,7 @@ impl Shares {
     /// Returns the next candidate of any share.
     pub(super) fn has_filler(&self) -> bool {
         let mut next = self.shares.iter().filter_map(|share| share.candidates.peek());
-        next.any(|Reverse(candidate)| candidate.is_filler())
+        next.any(Candidate::is_filler)
     }
 
     /// Returns the next candidate of the share that has the most idle bytes for its weight, and that share.
@@ -67,11 +66,11 @@ impl Shares {
                     // Bytes per weight, in 32 bits of fraction: weights are 32 bits.
                     (u128::from(idle) << 32) / u128::from(share.weight)
                 };
-                let filled = shares.iter().enumerate().filter(|(_, share)| !share.candidates.is_empty());
+                let filled = shares.iter().enumerate().filter(|(_, share)| share.candidates.len() > 0);
                 filled.max_by_key(|(_, share)| excess(share))?.0
             }
         };
-        self.shares[share].candidates.peek().map(|&Reverse(candidate)| (share, candidate))
+        self.shares[share].candidates.peek().map(|candidate| (share, candidate))
     }
 
     /// Takes the next candidate of a share out.
@@ -81,9 +80,8 @@ impl Shares {
 
     /// Puts another one in the place of a share's next candidate.
     pub(super) fn replace(&mut self, share: usize, candidate: Candidate) {
-        if let Some(mut next) = self.shares[share].candidates.peek_mut() {
-            *next = Reverse(candidate);
-        }
+        self.pop(share);
+        self.shares[share].candidates.push(candidate);
     }
 
     /// Sets the weight of a tenant; 0 counts as 1. Returns its candidates so far, to be pushed again.
@@ -96,12 +94,17 @@ impl Shares {
         let places = self.of_tenant.len().max(tenant as usize + 1);
         self.of_tenant.resize(places, 0);
         self.of_tenant[tenant as usize] = u32::try_from(self.shares.len()).unwrap_or(0);
-        self.shares.push(Share { tenant: Some(tenant), weight, candidates: BinaryHeap::new() });
-        self.shares[0].candidates.drain().map(|Reverse(candidate)| candidate).collect()
+        self.shares.push(Share { tenant: Some(tenant), weight, candidates: EvictionQueue::default() });
+        self.shares[0].candidates.drain().collect()
     }
 }
 
 impl PrefixIndex {
+    /// Returns `true` if a tenant has a share of the cache of its own.
+    pub(crate) fn has_share(&self, tenant: u32) -> bool {
+        self.candidates.share_of(tenant) > 0
+    }
+
     /// Gives a tenant a share of the cache of its own.
     pub(crate) fn set_weight(&mut self, tenant: u32, weight: u32) {
         for candidate in self.candidates.set_weight(tenant, weight) {

@@ -8,8 +8,10 @@
 //! the live pages of partly live large pages are counted, so that [`LargePages::shortage`] says exactly what
 //! could be allocated if the whole cache were evicted, before anything is.
 
+mod take;
 mod verify;
 
+use crate::free_ids::FreeIds;
 use crate::geometry::KvGeometry;
 use std::ops::Range;
 
@@ -19,7 +21,9 @@ pub(crate) const NULL: u32 = u32::MAX;
 /// The owner of large pages whose sequence has ended.
 pub(crate) const NO_OWNER: u32 = 0;
 
+/// A large page: half a cache line.
 #[derive(Debug, Clone, Copy)]
+#[repr(align(32))]
 struct LargePage {
     class: u32,
     owner: u32,
@@ -29,6 +33,8 @@ struct LargePage {
     /// Neighbours in the owner's list of large pages with free pages.
     prev: u32,
     next: u32,
+    /// A bit for each free page of the first 64.
+    bits: u64,
 }
 
 #[derive(Debug, Clone)]
@@ -66,10 +72,12 @@ impl Shortage {
 #[derive(Debug)]
 pub(crate) struct LargePages {
     large: Vec<LargePage>,
-    empty: Vec<u32>,
-    /// A bit for each free page; `words` words for each large page.
-    bits: Vec<u64>,
-    words: usize,
+    empty: FreeIds,
+    /// The large pages that were emptied, while that is recorded.
+    emptied: Option<Vec<u32>>,
+    /// A bit for each free page behind the first 64: `more_words` words for each large page.
+    more_bits: Vec<u64>,
+    more_words: usize,
     classes: Vec<PageClass>,
     /// The heads of lists of large pages with free pages: by owner, then class.
     heads: Vec<u32>,
@@ -92,14 +100,16 @@ impl LargePages {
             })
             .collect();
         let widest = classes.iter().map(|class| class.per_large).max().unwrap_or(0);
-        let words = widest.div_ceil(64) as usize;
-        let page = LargePage { class: NULL, owner: NO_OWNER, free: 0, live: 0, prev: NULL, next: NULL };
+        let more_words = widest.div_ceil(64).saturating_sub(1) as usize;
+        let (class, owner, prev, next) = (NULL, NO_OWNER, NULL, NULL);
+        let page = LargePage { class, owner, free: 0, live: 0, prev, next, bits: 0 };
         let heads = vec![NULL; classes.len()];
         Self {
             large: vec![page; count as usize],
-            empty: (0..count).rev().collect(),
-            bits: vec![0; words * count as usize],
-            words,
+            empty: FreeIds::all(count),
+            emptied: None,
+            more_bits: vec![0; more_words * count as usize],
+            more_words,
             classes,
             heads,
             occupied: 0,
@@ -140,9 +150,14 @@ impl LargePages {
         self.large[large as usize].class != NULL
     }
 
-    /// Returns the empty large pages, the one that was emptied last at the end.
-    pub(crate) fn empty_pages(&self) -> &[u32] {
-        &self.empty
+    /// Records the large pages that are emptied from here on.
+    pub(crate) fn record_emptied(&mut self) {
+        self.emptied = Some(Vec::new());
+    }
+
+    /// Returns the large pages that were emptied since [`Self::record_emptied`], and ends the record.
+    pub(crate) fn take_emptied(&mut self) -> Vec<u32> {
+        self.emptied.take().unwrap_or_default()
     }
 
     /// Returns `true` if these large pages have memory, and evictions could empty them.
@@ -152,7 +167,7 @@ impl LargePages {
 
     /// Takes empty large pages away, whose memory is returned.
     pub(crate) fn take_away(&mut self, range: Range<u32>) {
-        self.empty.retain(|large| !range.contains(large));
+        range.clone().for_each(|large| self.empty.remove(large));
         self.absent_count += range.end - range.start;
         self.absent[range.start as usize..range.end as usize].fill(true);
     }
@@ -161,8 +176,7 @@ impl LargePages {
     pub(crate) fn give_back(&mut self, range: Range<u32>) {
         self.absent_count -= range.end - range.start;
         self.absent[range.start as usize..range.end as usize].fill(false);
-        // Pages at the start are used first.
-        self.empty.extend(range.rev());
+        range.for_each(|large| self.empty.insert(large));
     }
 
     /// Returns the live pages of a large page.
@@ -194,6 +208,16 @@ impl LargePages {
         Shortage { needed: each.fold(0, u64::saturating_add), available: u64::from(self.available()) }
     }
 
+    /// Returns `true` if `needs` fit for sure when pages come into use: `pins`, by class, wherever they are.
+    pub(crate) fn fits_beside(&self, needs: &[u64], pins: &[u64]) -> bool {
+        // A page that comes into use is no more to spare in a large page, or takes a large page away.
+        let classes = self.classes.iter().zip(needs).zip(pins).map(|((class, &need), &pins)| {
+            let slack = class.slack.saturating_sub(pins);
+            pins.saturating_add(need.saturating_sub(slack).div_ceil(u64::from(class.per_large)))
+        });
+        classes.fold(0, u64::saturating_add) <= u64::from(self.available())
+    }
+
     /// Returns `true` if these pages, by class, are free now.
     pub(crate) fn has_free(&self, needs: &[u64]) -> bool {
         let large = self
@@ -202,90 +226,6 @@ impl LargePages {
             .zip(needs)
             .map(|(class, &need)| need.saturating_sub(class.free).div_ceil(u64::from(class.per_large)));
         large.fold(0, u64::saturating_add) <= u64::from(self.empty())
-    }
-
-    /// Returns `true` if a page of this class may be taken from a large page without a live page: the need
-    /// for the class, of which the page is part, counts on one, or one is to spare.
-    fn may_occupy(&self, class: u32, needs: &[u64]) -> bool {
-        needs[class as usize] > self.classes[class as usize].slack || self.shortage(needs).spare() > 0
-    }
-
-    /// Takes a page for `owner`, without evicting: from a large page of the owner, from an empty one, from
-    /// one of another owner. The page is live. `needs` as for [`Self::may_occupy`].
-    pub(crate) fn take(&mut self, class: u32, owner: u32, needs: &[u64]) -> Option<u32> {
-        let list = self.list(owner, class);
-        let head = self.heads[list];
-        if head != NULL && self.large[head as usize].live > 0 {
-            return Some(self.take_from(head));
-        }
-        let may_occupy = self.may_occupy(class, needs);
-        let own = self.usable_in(list, may_occupy);
-        let large = match own {
-            Some(own) => own,
-            None if may_occupy && !self.empty.is_empty() => self.divide(class, owner)?,
-            None => self.usable_of_others(class, may_occupy)?,
-        };
-        Some(self.take_from(large))
-    }
-
-    /// Returns a large page of a list, which have free pages: one with a live page, if others may not be
-    /// taken.
-    fn usable_in(&self, list: usize, may_occupy: bool) -> Option<u32> {
-        let mut at = self.heads[list];
-        while at != NULL && !may_occupy && self.large[at as usize].live == 0 {
-            at = self.large[at as usize].next;
-        }
-        (at != NULL).then_some(at)
-    }
-
-    /// Returns a large page of any owner with a free page: of ended sequences first.
-    fn usable_of_others(&self, class: u32, may_occupy: bool) -> Option<u32> {
-        if self.classes[class as usize].free == 0 {
-            return None;
-        }
-        let mut lists = (class as usize..self.heads.len()).step_by(self.classes.len());
-        lists.find_map(|list| self.usable_in(list, may_occupy))
-    }
-
-    fn divide(&mut self, class: u32, owner: u32) -> Option<u32> {
-        let large = self.empty.pop()?;
-        let per_large = self.classes[class as usize].per_large;
-        let bits = large as usize * self.words;
-        for (word, bits) in self.bits[bits..bits + self.words].iter_mut().enumerate() {
-            let left = (per_large as usize).saturating_sub(word * 64);
-            *bits = if left >= 64 { u64::MAX } else { (1 << left) - 1 };
-        }
-        let page = &mut self.large[large as usize];
-        (page.class, page.owner, page.free) = (class, owner, per_large);
-        self.classes[class as usize].free += u64::from(per_large);
-        // A large page of one page is in no list: it is taken at once.
-        if per_large > 1 {
-            self.link(large);
-        }
-        Some(large)
-    }
-
-    fn take_from(&mut self, large: u32) -> u32 {
-        let bits = large as usize * self.words;
-        let mut slot = 0;
-        for (word, bits) in (0_u32..).zip(&mut self.bits[bits..bits + self.words]) {
-            if *bits != 0 {
-                slot = word * 64 + bits.trailing_zeros();
-                *bits &= *bits - 1;
-                break;
-            }
-        }
-        let page = &mut self.large[large as usize];
-        page.free -= 1;
-        let (class, is_full) = (page.class, page.free == 0);
-        self.classes[class as usize].free -= 1;
-        if is_full && self.classes[class as usize].per_large > 1 {
-            self.unlink(large);
-        }
-        self.classes[class as usize].idle += 1;
-        let id = large * self.classes[class as usize].per_large + slot;
-        self.set_live(class, id);
-        id
     }
 
     /// Marks an idle page as live.
@@ -320,7 +260,7 @@ impl LargePages {
     pub(crate) fn free(&mut self, class: u32, id: u32) {
         let PageClass { per_large, .. } = self.classes[class as usize];
         let (large, slot) = (id / per_large, id % per_large);
-        self.bits[large as usize * self.words + slot as usize / 64] |= 1 << (slot % 64);
+        *self.bits_mut(large, slot as usize / 64) |= 1 << (slot % 64);
         self.classes[class as usize].idle -= 1;
         self.classes[class as usize].free += 1;
         let page = &mut self.large[large as usize];
@@ -335,7 +275,10 @@ impl LargePages {
             }
             self.large[large as usize].class = NULL;
             self.classes[class as usize].free -= u64::from(per_large);
-            self.empty.push(large);
+            self.empty.insert(large);
+            if let Some(emptied) = &mut self.emptied {
+                emptied.push(large);
+            }
         }
     }
 
@@ -351,6 +294,14 @@ impl LargePages {
                 self.large[large as usize].owner = NO_OWNER;
                 self.link(large);
             }
+        }
+    }
+
+    /// Returns the bits of 64 pages of a large page.
+    fn bits_mut(&mut self, large: u32, word: usize) -> &mut u64 {
+        match word.checked_sub(1) {
+            None => &mut self.large[large as usize].bits,
+            Some(more) => &mut self.more_bits[large as usize * self.more_words + more],
         }
     }
 

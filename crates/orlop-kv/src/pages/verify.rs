@@ -14,8 +14,8 @@ impl LargePages {
                 continue;
             }
             let class = &self.classes[page.class as usize];
-            let bits = &self.bits[index * self.words..(index + 1) * self.words];
-            let set: u32 = bits.iter().map(|word| word.count_ones()).sum();
+            let more = &self.more_bits[index * self.more_words..(index + 1) * self.more_words];
+            let set: u32 = more.iter().chain([&page.bits]).map(|word| word.count_ones()).sum();
             if set != page.free || page.free == class.per_large {
                 return Err("the free pages of a large page");
             }

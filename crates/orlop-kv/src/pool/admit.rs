@@ -5,9 +5,9 @@ use super::request::{Admission, AdmissionRequest, AdmissionVerdict};
 use super::sequence::{SequenceState, owner};
 use super::{KvPool, Visibility};
 use crate::chain::Chain;
-use crate::geometry::GroupKind;
+use crate::geometry::{GroupKind, MAX_GROUPS};
 use crate::index::PrefixMatch;
-use crate::pages::NULL;
+use crate::pages::{NO_OWNER, NULL};
 use crate::{KvError, Result};
 
 impl KvPool {
@@ -153,6 +153,9 @@ impl KvPool {
             return AdmissionVerdict::AboveQuota { need, quota };
         }
         self.pledge_of(request.lengths(), hit, pledge);
+        if quota == u64::MAX && self.fits_beside_hit(found, pledge) {
+            return AdmissionVerdict::Now { hit };
+        }
         // The blocks of the hit cannot be evicted for the rest. Those that are idle count in the quota again.
         let mut held = Vec::new();
         self.index.blocks_of(found, |group, _, block| held.push((group, block)));
@@ -165,7 +168,7 @@ impl KvPool {
         }
         let bytes = self.blocks.pages.bytes_of(pledge);
         let in_quota = self.check_quota(tenant, bytes);
-        self.blocks.demand(crate::pages::NO_OWNER, pledge, &mut self.demand);
+        self.blocks.demand(NO_OWNER, pledge, &mut self.demand);
         let shortage = self.blocks.pages.shortage(&self.demand);
         for &(group, block) in &held {
             self.blocks.unpin(group, block);
@@ -182,6 +185,19 @@ impl KvPool {
         let steps = self.in_flight.iter().map(|record| record.id).chain([self.open.id]);
         let after = steps.into_iter().find(|&step| self.large_pages_after(step) >= missing);
         AdmissionVerdict::Later { missing, group: self.geometry.groups()[largest].name.clone(), after }
+    }
+
+    /// Returns `true` if pages, by class, can be pledged for sure besides the blocks of a hit, without a look
+    /// at these.
+    fn fits_beside_hit(&mut self, found: &PrefixMatch, pledge: &[u64]) -> bool {
+        let Self { index, blocks, demand, .. } = self;
+        let mut pins = [0; MAX_GROUPS];
+        index.runs_of(found, |group, _, run| {
+            let (class, parts) = blocks.class_and_parts(group);
+            pins[class] += parts * run.len() as u64;
+        });
+        blocks.demand(NO_OWNER, pledge, demand);
+        blocks.pages.fits_beside(demand, &pins)
     }
 
     /// Reserves the keys and the tables of a sequence of `len` tokens up to its limit, so that its steps
@@ -210,21 +226,14 @@ impl KvPool {
                 table.first = spec.first_token(hit) / spec.span();
             }
         }
-        index.blocks_of(found, |group, index, block| {
-            tables[group].set(index, block);
-        });
+        index.runs_of(found, |group, first, blocks| tables[group].set_run(first, blocks));
         if self.settings.visibility == Visibility::SameStream {
             // The step that writes the hit's tokens may be the last one that was closed.
             let last = self.in_flight.back().map(|step| step.id);
             self.state_mut(slot).written_by = last.unwrap_or_default();
         }
-        for group in 0..self.geometry.groups().len() {
-            for at in 0..self.state(slot).tables[group].blocks.len() {
-                let block = self.state(slot).tables[group].blocks[at];
-                if block != NULL {
-                    self.blocks.add_user(group, block, owner(slot));
-                }
-            }
+        for (group, table) in self.sequences[slot as usize].tables.iter().enumerate() {
+            self.blocks.add_users(group, &table.blocks, owner(slot));
         }
     }
 

@@ -151,7 +151,9 @@ impl KvPool {
                 // The step does not end at a checkpoint after all.
                 self.unseal(slot);
             }
-            self.extend_tables(slot, end, may_unseal)?;
+            if !self.extend_by_block(slot, end) {
+                self.extend_tables(slot, end, may_unseal)?;
+            }
         }
         self.state_mut(slot).len = end;
         // At a checkpoint the state is saved: the next append writes to a copy.
@@ -162,7 +164,7 @@ impl KvPool {
     }
 
     /// Allocates the blocks for tokens up to `end`.
-    fn extend_tables(&mut self, slot: u32, end: u32, may_unseal: bool) -> Result<()> {
+    pub(super) fn extend_tables(&mut self, slot: u32, end: u32, may_unseal: bool) -> Result<()> {
         let mut new_blocks = std::mem::take(&mut self.new_blocks);
         new_blocks.clear();
         self.plan_growth(slot, end, &mut new_blocks);

@@ -1,8 +1,10 @@
 //! [`KvPoolBuilder`]: the settings of a pool.
 
+use super::growth::GrowingGroups;
 use super::sequence::DroppedSequences;
 use super::stats::Counters;
 use super::step::StepRecord;
+use super::tenants::Tenants;
 use super::ticket::Tickets;
 use super::{KvPool, StepId};
 use crate::blocks::{Blocks, TenantUse};
@@ -14,7 +16,7 @@ use crate::{ChainSecret, KvError, Result};
 use orlop_alloc::AllocatorRef;
 use orlop_context::Context;
 use orlop_core::Device;
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 /// The maximum number of large pages: their metadata takes more than 2 GiB.
@@ -291,6 +293,7 @@ impl KvPoolBuilder {
         if let Some(limit) = self.settings.event_limit {
             index.record_events(&self.geometry, self.settings.shard, limit);
         }
+        let growing = GrowingGroups::new(&self.geometry);
         Ok(KvPool {
             geometry: Arc::new(self.geometry),
             settings: self.settings,
@@ -300,10 +303,11 @@ impl KvPoolBuilder {
             index,
             tail_groups,
             state_groups,
+            growing,
             sequences: Vec::new(),
             unused_sequences: Vec::new(),
             drops: Arc::new(DroppedSequences::default()),
-            tenants: HashMap::new(),
+            tenants: Tenants::default(),
             open: StepRecord::new(StepId(1)),
             in_flight: VecDeque::new(),
             spare_steps: Vec::new(),

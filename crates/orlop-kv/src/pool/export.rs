@@ -1,12 +1,17 @@
-//! What kernels read, written into the caller's buffers: their addresses stay, only the contents change.
+//! What kernels read, written into the caller's buffers: their addresses stay, only the contents change. The
+//! entries are of the type that the kernels have, [`KernelInteger`].
 //!
 //! Nothing here allocates.
 
+use super::kernel_integer::{self, KernelInteger, check_range};
 use super::{KvPool, Sequence};
 use crate::geometry::GroupKind;
 use crate::pages::NULL;
 use crate::{KvError, Result};
 use std::ops::Range;
+
+/// What is out of range.
+const PAGES: &str = "the number of pages";
 
 impl KvPool {
     /// Writes one row of the block table `[batch, row.len()]` of a group's part: the pages of the sequence,
@@ -14,22 +19,27 @@ impl KvPool {
     /// entries: exactly those that hold the scheduled tokens.
     ///
     /// # Errors
-    /// If the row is too short, or there is no such group or part. The row is then unchanged.
-    pub fn write_block_table(
+    /// If the row is too short, there is no such group or part, or the type of the entries is too small for
+    /// the ids of the group's pages. The row is then unchanged.
+    pub fn write_block_table<I: KernelInteger>(
         &self,
         sequence: &Sequence,
         group: usize,
         part: u32,
-        null: u32,
-        row: &mut [u32],
+        null: I,
+        row: &mut [I],
     ) -> Result<usize> {
         let slot = self.slot(sequence)?;
         let entries = self.entries(slot, group, part)?;
         if row.len() < entries {
             return Err(KvError::BufferTooSmall { room: row.len(), needed: entries });
         }
-        for (index, entry) in row.iter_mut().enumerate() {
-            *entry = if index < entries { self.page(slot, group, part, index).unwrap_or(null) } else { null };
+        check_range::<I>(self.page_ids(group).into(), PAGES)?;
+        row.fill(null);
+        for (index, entry) in row[..entries].iter_mut().enumerate() {
+            if let Some(page) = self.page(slot, group, part, index) {
+                *entry = I::from_u64(page.into()).unwrap_or(null);
+            }
         }
         Ok(entries)
     }
@@ -39,14 +49,15 @@ impl KvPool {
     /// shards, token `p` is on shard `p % shards`, and the slot is the one there.
     ///
     /// # Errors
-    /// If a token has no page, or the buffer is too small. The buffer is then unchanged.
-    pub fn write_slot_mapping(
+    /// If a token has no page, the buffer is too small, or the type of the entries is for the slots of the
+    /// group. The buffer is then unchanged.
+    pub fn write_slot_mapping<I: KernelInteger>(
         &self,
         sequence: &Sequence,
         group: usize,
         part: u32,
         tokens: Range<u32>,
-        slots: &mut [u64],
+        slots: &mut [I],
     ) -> Result<usize> {
         let slot = self.slot(sequence)?;
         self.entries(slot, group, part)?;
@@ -60,6 +71,8 @@ impl KvPool {
             _ => 1,
         };
         let (end, shards) = (self.tokens(slot, group), spec.context_shards);
+        let entries = spec.block_tokens / ratio;
+        check_range::<I>(u64::from(self.page_ids(group)) * u64::from(entries), "a slot")?;
         let no_page = |position| KvError::BeyondEnd { position, end };
         for position in tokens.clone() {
             let is_there =
@@ -68,8 +81,8 @@ impl KvPool {
         }
         for (entry, position) in slots.iter_mut().zip(tokens) {
             let page = self.page(slot, group, part, (position / span) as usize).unwrap_or(NULL);
-            let entries = spec.block_tokens / ratio;
-            *entry = u64::from(page) * u64::from(entries) + u64::from(position % span / shards / ratio);
+            let slot = u64::from(page) * u64::from(entries) + u64::from(position % span / shards / ratio);
+            *entry = kernel_integer::entry(slot, "a slot")?;
         }
         Ok(needed)
     }
@@ -79,16 +92,16 @@ impl KvPool {
     /// left out. Returns the number of indices.
     ///
     /// # Errors
-    /// If a buffer is too small, or there is no such group or part. The buffers are then unchanged, except
-    /// for entries that nothing describes.
-    pub fn write_flashinfer(
+    /// If a buffer is too small, there is no such group or part, or the type of the entries is too small for
+    /// the ids or the number of pages. The buffers are then unchanged.
+    pub fn write_flashinfer<I: KernelInteger>(
         &self,
         sequences: &[&Sequence],
         group: usize,
         part: u32,
-        indptr: &mut [u32],
-        indices: &mut [u32],
-        last_page_len: &mut [u32],
+        indptr: &mut [I],
+        indices: &mut [I],
+        last_page_len: &mut [I],
     ) -> Result<usize> {
         let room = indptr.len().min(last_page_len.len() + 1);
         if room < sequences.len() + 1 {
@@ -103,19 +116,20 @@ impl KvPool {
         if indices.len() < needed {
             return Err(KvError::BufferTooSmall { room: indices.len(), needed });
         }
-        let out_of_range = |_| KvError::OutOfRange { what: "the number of pages" };
+        check_range::<I>(u64::from(self.page_ids(group)).max(needed as u64 + 1), PAGES)?;
         let mut count = 0;
-        indptr[0] = 0;
+        indptr[0] = kernel_integer::entry(0, PAGES)?;
         for (at, sequence) in sequences.iter().enumerate() {
             let slot = self.slot(sequence)?;
             let entries = self.entries(slot, group, part)?;
             for page in (0..entries).filter_map(|index| self.page(slot, group, part, index)) {
-                indices[count] = page;
+                indices[count] = kernel_integer::entry(page.into(), PAGES)?;
                 count += 1;
             }
-            indptr[at + 1] = u32::try_from(count).map_err(out_of_range)?;
+            indptr[at + 1] = kernel_integer::entry(count as u64, PAGES)?;
             let (len, span) = (self.tokens(slot, group), self.geometry.groups()[group].span());
-            last_page_len[at] = if len == 0 { 0 } else { (len - 1) % span + 1 };
+            let last = if len == 0 { 0 } else { (len - 1) % span + 1 };
+            last_page_len[at] = kernel_integer::entry(last.into(), "the tokens of a page")?;
         }
         Ok(count)
     }
@@ -123,19 +137,25 @@ impl KvPool {
     /// Writes the cumulative lengths `[batch + 1]` of a batch, in tokens, for kernels over packed sequences.
     ///
     /// # Errors
-    /// If the buffer is too small.
-    pub fn write_cumulative_lengths(&self, sequences: &[&Sequence], lengths: &mut [u32]) -> Result<()> {
+    /// If the buffer is too small, or the type of the entries is for the sum. The buffer is then unchanged.
+    pub fn write_cumulative_lengths<I: KernelInteger>(
+        &self,
+        sequences: &[&Sequence],
+        lengths: &mut [I],
+    ) -> Result<()> {
         if lengths.len() < sequences.len() + 1 {
             return Err(KvError::BufferTooSmall { room: lengths.len(), needed: sequences.len() + 1 });
         }
-        let mut sum = 0_u32;
+        let mut sum = 0;
         for sequence in sequences {
-            let len = self.state(self.slot(sequence)?).len;
-            sum = sum.checked_add(len).ok_or(KvError::OutOfRange { what: "the tokens of a batch" })?;
+            sum += u64::from(self.state(self.slot(sequence)?).len);
         }
-        lengths[0] = 0;
-        for (at, sequence) in sequences.iter().enumerate() {
-            lengths[at + 1] = lengths[at] + self.state(self.slot(sequence)?).len;
+        check_range::<I>(sum + 1, "the tokens of a batch")?;
+        sum = 0;
+        lengths[0] = kernel_integer::entry(0, "the tokens of a batch")?;
+        for (sequence, length) in sequences.iter().zip(&mut lengths[1..]) {
+            sum += u64::from(self.state(self.slot(sequence)?).len);
+            *length = kernel_integer::entry(sum, "the tokens of a batch")?;
         }
         Ok(())
     }

@@ -3,6 +3,7 @@
 //! Every arena of a layer is divided into *kernel blocks* of equal bytes. If these bytes divide the distance
 //! from page to page, the kernel blocks of all pages lie on one grid, and a place on it is an id.
 
+use super::kernel_integer::{KernelInteger, check_range};
 use super::{KvLayer, KvPool, Sequence};
 use crate::geometry::GroupKind;
 use crate::{KvError, Result};
@@ -68,14 +69,14 @@ impl KvPool {
     /// entries: exactly those that hold the scheduled tokens. It allocates nothing.
     ///
     /// # Errors
-    /// If the row is too short, or `blocks` are those of a pool with another geometry or size. The row is
-    /// then unchanged.
-    pub fn write_kernel_table(
+    /// If the row is too short, `blocks` are those of a pool with another geometry or size, or the type of the
+    /// entries is too small for their ids. The row is then unchanged.
+    pub fn write_kernel_table<I: KernelInteger>(
         &self,
         sequence: &Sequence,
         blocks: &KernelBlocks,
-        null: u32,
-        row: &mut [u32],
+        null: I,
+        row: &mut [I],
     ) -> Result<usize> {
         let slot = self.slot(sequence)?;
         let group = blocks.layer.group;
@@ -88,10 +89,12 @@ impl KvPool {
         if row.len() < entries {
             return Err(KvError::BufferTooSmall { room: row.len(), needed: entries });
         }
+        check_range::<I>(blocks.ids.into(), "the number of kernel blocks")?;
         row.fill(null);
         for (index, entry) in (0..).zip(&mut row[..entries]) {
             if let Some(page) = self.page(slot, group, blocks.part, (index / of_page) as usize) {
-                *entry = page * blocks.per_page + index % of_page;
+                let id = page * blocks.per_page + index % of_page;
+                *entry = I::from_u64(id.into()).unwrap_or(null);
             }
         }
         Ok(entries)

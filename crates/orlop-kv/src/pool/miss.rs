@@ -62,7 +62,7 @@ impl KvPool {
     /// fields. Which tenants are compared does not depend on the outcome.
     fn is_of_another_tenant(&self, request: &AdmissionRequest<'_>, units: usize) -> bool {
         let tokens = &request.prompt[..units * self.settings.keys.unit as usize];
-        let named = self.tenants.keys().map(|name| Tenant::Named(name));
+        let named = self.tenants.names().map(Tenant::Named);
         let others = named.chain([Tenant::Shared]).filter(|&tenant| tenant != request.fields.tenant);
         let cached = others.take(FOREIGN_UNITS / units).filter(|&tenant| {
             let fields = crate::ChainFields { tenant, ..request.fields };

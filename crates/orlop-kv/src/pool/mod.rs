@@ -1,6 +1,6 @@
 //! [`KvPool`]: one budget of KV memory for all layer groups of a model, and what is done with it.
 //!
-//! `builder` makes it; `admit` starts sequences; `append` schedules tokens in the open step; `step` closes
+//! `builder` makes it; `admit` starts sequences; `append` schedules tokens in the open step, `growth` is its fast path; `step` closes
 //! and settles steps; `rewind` forks and truncates; `register` feeds the index; `export` writes what kernels
 //! read; `rows` copies for engines without kernels of their own.
 
@@ -10,7 +10,9 @@ mod builder;
 mod capacity;
 mod events;
 mod export;
+mod growth;
 mod kernel_blocks;
+mod kernel_integer;
 mod layers;
 mod lengths;
 mod miss;
@@ -25,12 +27,14 @@ mod shrink;
 mod sleep;
 mod stats;
 mod step;
+mod tenants;
 mod ticket;
 mod tiers;
 
 pub use self::builder::{CheckpointPolicy, KvPoolBuilder, Visibility};
 pub use self::capacity::LengthMix;
 pub use self::kernel_blocks::KernelBlocks;
+pub use self::kernel_integer::KernelInteger;
 pub use self::layers::KvLayer;
 pub use self::prefix::{HashedRequest, PrefixHasher, PrefixPin};
 pub use self::request::{Admission, AdmissionRequest, AdmissionVerdict};
@@ -43,10 +47,12 @@ pub use self::ticket::{StorePage, TicketId};
 
 use self::append::NewBlock;
 use self::builder::Settings;
+use self::growth::GrowingGroups;
 use self::sequence::{DroppedSequences, SequenceState};
 use self::sleep::SleepRecord;
 use self::stats::Counters;
 use self::step::StepRecord;
+use self::tenants::Tenants;
 use self::ticket::Tickets;
 use crate::blocks::Blocks;
 use crate::geometry::{GroupKind, KvGeometry};
@@ -55,7 +61,7 @@ use crate::memory::PoolMemory;
 use crate::tier::KvTiers;
 use crate::{KvError, Result};
 use orlop_alloc::Block;
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 /// Paged KV memory. See the [crate's documentation](crate).
@@ -71,10 +77,11 @@ pub struct KvPool {
     tail_groups: Vec<usize>,
     /// Groups with states that a hit needs.
     state_groups: Vec<usize>,
+    growing: GrowingGroups,
     sequences: Vec<SequenceState>,
     unused_sequences: Vec<u32>,
     drops: Arc<DroppedSequences>,
-    tenants: HashMap<Box<str>, u32>,
+    tenants: Tenants,
     /// The step that is being scheduled.
     open: StepRecord,
     /// Closed steps that have not settled, the oldest first.
@@ -151,45 +158,6 @@ impl KvPool {
         self.index.evict(&mut self.blocks)
     }
 
-    /// Limits the bytes of blocks that a tenant's sequences hold. `tenant` as in
-    /// [`Tenant::Named`](crate::Tenant).
-    pub fn set_quota(&mut self, tenant: &str, bytes: u64) {
-        let tenant = self.tenant(crate::Tenant::Named(tenant));
-        self.blocks.tenants[tenant as usize].quota = bytes;
-    }
-
-    /// Gives a tenant a share of the cache: when pages are needed, those are evicted first whose tenant has
-    /// the most cached bytes for its weight. All tenants without a weight have one share of weight 1
-    /// together; within a share the order is as without weights. `tenant` as in
-    /// [`Tenant::Named`](crate::Tenant); a weight of 0 counts as 1.
-    pub fn set_weight(&mut self, tenant: &str, weight: u32) {
-        let tenant = self.tenant(crate::Tenant::Named(tenant));
-        self.index.set_weight(tenant, weight);
-    }
-
-    /// Returns a tenant's number; for one that is new, that of the shared tenant, which has no quota either.
-    fn known_tenant(&self, tenant: crate::Tenant<'_>) -> u32 {
-        match tenant {
-            crate::Tenant::Shared => 0,
-            crate::Tenant::Named(name) => self.tenants.get(name).copied().unwrap_or(0),
-        }
-    }
-
-    fn tenant(&mut self, tenant: crate::Tenant<'_>) -> u32 {
-        // The shared tenant's name is not one that a caller can choose.
-        let name = match tenant {
-            crate::Tenant::Shared => return 0,
-            crate::Tenant::Named(name) => name,
-        };
-        if let Some(&known) = self.tenants.get(name) {
-            return known;
-        }
-        let index = u32::try_from(self.blocks.tenants.len()).unwrap_or(0);
-        self.blocks.tenants.push(crate::blocks::TenantUse::UNLIMITED);
-        self.tenants.insert(name.into(), index);
-        index
-    }
-
     /// Checks every invariant: each page is in one place, the books add up, no cached block is out of reach.
     /// It walks everything, for tests.
     ///
@@ -237,5 +205,41 @@ mod tests {
         assert_eq!(pool.tenants.len(), 0);
         pool.admit(&request(32)).unwrap();
         assert_eq!(pool.tenants.len(), 1);
+    }
+
+    /// The numbers of tenants that have ended serve others; those with a quota, a weight, a sequence or
+    /// something cached keep theirs.
+    #[test]
+    fn tenants_are_forgotten_when_nothing_is_theirs() {
+        let geometry = KvGeometry::new(vec![LayerGroup::full("full", 1, 8)]).unwrap();
+        let mut pool = KvPool::builder(geometry).large_pages(8).build_detached().unwrap();
+        let prompt = [1; 40];
+        pool.set_quota("limited", 1 << 30);
+        pool.set_weight("weighted", 3);
+        fn fields(name: &str) -> ChainFields<'_> {
+            ChainFields::new(Tenant::Named(name), "w", "l")
+        }
+        let running = pool.admit(&AdmissionRequest::new(fields("running"), &prompt, 1)).unwrap().sequence;
+        pool.append(&running, 40).unwrap();
+        for at in 0..5000 {
+            let name = format!("tenant {at}");
+            let mut request = AdmissionRequest::new(fields(&name), &prompt, 1);
+            // The cause of a miss is looked for among all tenants.
+            request.reuse = at % 100 == 99;
+            let admission = pool.admit(&request).unwrap();
+            assert_eq!(admission.hit, 0, "another tenant's prefix");
+            pool.append(&admission.sequence, 40).unwrap();
+            let step = pool.close_step();
+            pool.settle(step).unwrap();
+            pool.finish(admission.sequence).unwrap();
+            if request.reuse {
+                assert_eq!(pool.verify(), Ok(()));
+            }
+        }
+        assert!(pool.tenants.len() <= 1024 && pool.blocks.tenants.len() <= 1025);
+        for kept in ["limited", "weighted", "running", "tenant 4999"] {
+            assert_ne!(pool.known_tenant(Tenant::Named(kept)), 0, "{kept}");
+        }
+        assert_eq!(pool.probe(&AdmissionRequest::new(fields("tenant 4999"), &prompt, 1)), 32);
     }
 }

@@ -42,6 +42,16 @@ impl BlockTable {
         self.blocks.resize(self.blocks.len().max(index + 1), NULL);
         self.blocks[index] = block;
     }
+
+    /// Enters blocks from an index on, in the place of those that are there.
+    pub(super) fn set_run(&mut self, first: u32, blocks: &[u32]) {
+        let first = first as usize;
+        self.blocks.resize(self.blocks.len().max(first), NULL);
+        let inside = (self.blocks.len() - first).min(blocks.len());
+        let (replacing, added) = blocks.split_at(inside);
+        self.blocks[first..first + inside].copy_from_slice(replacing);
+        self.blocks.extend_from_slice(added);
+    }
 }
 
 /// A state that was saved at a position: further steps write to a copy.

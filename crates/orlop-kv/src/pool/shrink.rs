@@ -111,12 +111,14 @@ impl KvPool {
 
     /// Evicts once, if that can empty a segment. Returns `false` if it cannot.
     fn evict_for(&mut self, segments: &mut ReturnableSegments) -> bool {
-        let known = self.blocks.pages.empty_pages().len();
-        if segments.divided.is_empty() || !self.index.evict(&mut self.blocks) {
+        if segments.divided.is_empty() {
             return false;
         }
+        self.blocks.pages.record_emptied();
+        let is_evicted = self.index.evict(&mut self.blocks);
+        let emptied = self.blocks.pages.take_emptied();
         let per_segment = self.pages_of_segment(0).end;
-        for &large in &self.blocks.pages.empty_pages()[known..] {
+        for large in emptied {
             if let Entry::Occupied(mut divided) = segments.divided.entry(large / per_segment) {
                 *divided.get_mut() -= 1;
                 if *divided.get() == 0 {
@@ -124,7 +126,7 @@ impl KvPool {
                 }
             }
         }
-        true
+        is_evicted
     }
 
     fn return_segment(&mut self, segment: u32) -> u64 {

@@ -1,5 +1,7 @@
 //! The description of a plain trace: sizes, lifetimes, peak.
 
+use crate::verdict::{RunVerdict, quoted};
+use orlop_core::ByteSize;
 use orlop_trace::formats::text::{ReplayStep, Trace};
 use serde::Serialize;
 
@@ -71,6 +73,25 @@ pub struct Lifetimes {
 }
 
 impl TraceInfo {
+    /// Judges the trace: what it holds, what it never frees, and what to do next. `file` is the trace, as
+    /// commands name it.
+    #[must_use]
+    pub fn verdict(&self, file: &str) -> RunVerdict {
+        let blocks = |count| if count == 1 { "1 block".to_owned() } else { format!("{count} blocks") };
+        let (peak, end) = (ByteSize(self.peak_live_bytes), ByteSize(self.end_live_bytes));
+        RunVerdict::new(
+            format!(
+                "The program holds {peak} at its peak, and up to {} at once.",
+                blocks(self.peak_live_blocks)
+            ),
+            match self.end_live_blocks {
+                0 => "It frees all that it allocates.".to_owned(),
+                left => format!("It never frees {end} in {}.", blocks(left)),
+            },
+            format!("orlop replay {} compares CPU allocators on it.", quoted(file)),
+        )
+    }
+
     /// Describes `trace`.
     #[must_use]
     pub fn of(trace: &Trace) -> Self {
@@ -165,6 +186,12 @@ mod tests {
             info.lifetimes,
             Some(Lifetimes { min: 1, p25: 1, p50: 5, p75: 6, p90: 6, p99: 6, max: 6 })
         );
+        let verdict = info.verdict("a b.csv");
+        assert_eq!(verdict.finding, "The program holds 356 B at its peak, and up to 5 blocks at once.");
+        assert_eq!(verdict.remedy, "It never frees 256 B in 3 blocks.");
+        assert_eq!(verdict.next, "orlop replay 'a b.csv' compares CPU allocators on it.");
+        let freed = TraceInfo::of(&Trace::parse(&b"a,0,8\nf,0\n"[..]).unwrap()).verdict("a");
+        assert_eq!(freed.remedy, "It frees all that it allocates.");
     }
 
     #[test]

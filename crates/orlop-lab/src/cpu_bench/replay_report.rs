@@ -1,6 +1,7 @@
 //! The result of a replay.
 
 use super::TouchPattern;
+use crate::verdict::{RunVerdict, quoted};
 use serde::{Deserialize, Serialize};
 
 /// The cost of a trace with an allocator.
@@ -78,6 +79,39 @@ impl ReplaySummary {
     }
 }
 
+impl ReplayReport {
+    /// Judges the allocators of some reports: which is the fastest, which reserves least, and what to do
+    /// next. `file` is the trace, as commands name it.
+    #[must_use]
+    pub fn verdict(reports: &[Self], file: &str) -> RunVerdict {
+        let next = format!("orlop trace info {} shows its sizes and lifetimes.", quoted(file));
+        let means = ReplaySummary::by_allocator(reports);
+        let by = |figure: fn(&ReplaySummary) -> f64| {
+            move |one: &&ReplaySummary, other: &&ReplaySummary| figure(one).total_cmp(&figure(other))
+        };
+        let (Some(fastest), Some(slowest), Some(least)) = (
+            means.iter().min_by(by(|mean| mean.ns_per_op)),
+            means.iter().max_by(by(|mean| mean.ns_per_op)),
+            means.iter().min_by(by(|mean| mean.ratio)),
+        ) else {
+            return RunVerdict::new("Nothing was replayed.".to_owned(), "No allocator ran.".to_owned(), next);
+        };
+        let takes = |mean: &ReplaySummary| format!("{} takes {:.1} ns", mean.allocator, mean.ns_per_op);
+        let reserves = |mean: &ReplaySummary| {
+            format!("{} reserves {:.2} times the peak of live bytes", mean.allocator, mean.ratio)
+        };
+        let finding = match means.len() {
+            1 => format!("{} for an allocation or a free.", takes(fastest)),
+            _ => format!("{} for an allocation or a free, {}.", takes(fastest), takes(slowest)),
+        };
+        let remedy = match fastest.ratio <= least.ratio {
+            true => format!("{}.", reserves(fastest)),
+            false => format!("{}, {} {:.2}.", reserves(fastest), least.allocator, least.ratio),
+        };
+        RunVerdict::new(finding, remedy, next)
+    }
+}
+
 /// Returns the mean of the positive values; 0 if there are none. (An empty trace takes no time.)
 fn geometric_mean(values: impl Iterator<Item = f64>) -> f64 {
     let (count, sum) = values
@@ -122,6 +156,18 @@ mod tests {
         assert_eq!((b.allocator.as_str(), b.traces, a.allocator.as_str(), a.traces), ("b", 3, "a", 1));
         assert!((b.ns_per_op - 100.0).abs() < 1e-9 && (b.ratio - 4.0).abs() < 1e-9);
         assert!((a.ns_per_op - 7.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn the_fastest_and_the_leanest_are_named() {
+        let reports = [sample("x", "a", 10.0, 2.0), sample("x", "b", 30.0, 1.25)];
+        let verdict = ReplayReport::verdict(&reports, "x.csv");
+        assert_eq!(verdict.finding, "a takes 10.0 ns for an allocation or a free, b takes 30.0 ns.");
+        assert_eq!(verdict.remedy, "a reserves 2.00 times the peak of live bytes, b 1.25.");
+        let verdict = ReplayReport::verdict(&reports[1..], "x.csv");
+        assert_eq!(verdict.finding, "b takes 30.0 ns for an allocation or a free.");
+        assert_eq!(verdict.remedy, "b reserves 1.25 times the peak of live bytes.");
+        assert_eq!(ReplayReport::verdict(&[], "x.csv").to_string().lines().count(), 3);
     }
 
     #[test]

@@ -21,6 +21,7 @@
 //! ```
 
 mod file;
+mod judgement;
 mod page;
 mod recorded;
 mod spaces;

@@ -13,6 +13,7 @@ mod conditions;
 mod event_pools;
 mod fidelity;
 mod folded_streams;
+mod outcome_verdict;
 mod queued_event;
 mod rules;
 mod simulation;

@@ -19,6 +19,8 @@ pub struct Simulation<'a> {
     /// The events before which the cache is emptied.
     cache_releases: &'a [u32],
     passes: usize,
+    /// The peak of live bytes, if it is known.
+    peak_live: Option<u64>,
 }
 
 /// The result of a [`Simulation`].
@@ -86,7 +88,8 @@ impl<'a> Simulation<'a> {
     /// Creates a simulation of a workload on a device whose memory is not limited.
     #[must_use]
     pub fn new(work: &'a Workload) -> Self {
-        Self { work, capacity: MemoryCapacity::UNLIMITED, cache_releases: &[], passes: 1 }
+        let capacity = MemoryCapacity::UNLIMITED;
+        Self { work, capacity, cache_releases: &[], passes: 1, peak_live: None }
     }
 
     /// Limits the device's memory to `bytes` bytes.
@@ -106,6 +109,12 @@ impl<'a> Simulation<'a> {
                 of_process: limit.of_process,
             })
         })
+    }
+
+    /// Sets the peak of live bytes of the workload, which each run otherwise computes.
+    pub(crate) fn with_peak_live(mut self, bytes: u64) -> Self {
+        self.peak_live = Some(bytes);
+        self
     }
 
     pub(crate) fn with_capacity(mut self, capacity: MemoryCapacity) -> Self {
@@ -145,7 +154,7 @@ impl<'a> Simulation<'a> {
             remapped_last: stats.remapped - remapped_before,
             operations,
             nanoseconds: u64::try_from(nanoseconds.as_nanos()).ok(),
-            ..outcome(rules, memory, self.work.peak().0, stats, failed)
+            ..outcome(rules, memory, self.peak_live.unwrap_or_else(|| self.work.peak().0), stats, failed)
         }
     }
 

@@ -23,4 +23,4 @@ pub use self::perfect::PerfectPlan;
 pub use self::recorded_run::{UnreliableReplay, check_recording};
 pub use self::smallest_memory::SmallestMemory;
 pub use self::sweep::settings;
-pub use self::what_if_report::{WhatIf, WhatIfReport, WhatIfRow};
+pub use self::what_if_report::{MAX_SEARCHED_STEPS, WhatIf, WhatIfReport, WhatIfRow};

@@ -115,9 +115,11 @@ fn best(rows: &[(SettingCost, WhatIfRow)]) -> Option<usize> {
 #[cfg(test)]
 mod tests {
     use super::super::smallest_memory::SmallestMemory;
+    use super::super::{MAX_SEARCHED_STEPS, WhatIf};
     use super::*;
     use crate::simulate::{AllocatorRules, FailedRequest, Simulation};
-    use orlop_trace::history::{DeviceHistory, Workload};
+    use orlop_core::StreamId;
+    use orlop_trace::history::{DeviceHistory, WorkBlock, WorkStep, Workload};
 
     const MIB: u64 = 1 << 20;
 
@@ -191,11 +193,25 @@ mod tests {
         ];
         rows[2].without_retry = Some(900 * MIB);
         let history = DeviceHistory::default();
-        let mut report = super::super::WhatIf::new(&Workload::of(&history)).rules(Vec::new()).run();
+        let mut report = WhatIf::new(&Workload::of(&history)).rules(Vec::new()).run();
         report.rows = sort(rows);
         let better: Vec<_> =
             report.better_rows().map(|(row, advantage)| (row.outcome.conf.as_deref(), advantage)).collect();
         assert_eq!(better, [(Some("max_split_size_mb:20"), Advantage::NeedsLess)]);
+    }
+
+    /// A short run and one that is too long for searches, with two settings of the same peak.
+    #[test]
+    fn memories_are_searched_for_short_runs() {
+        for (steps, is_searched) in [(MAX_SEARCHED_STEPS, true), (MAX_SEARCHED_STEPS + 2, false)] {
+            let mut work =
+                Workload { blocks: vec![WorkBlock::new(512, StreamId::default())], ..Workload::default() };
+            work.steps = [WorkStep::Allocate(0), WorkStep::Free(0)].repeat(steps / 2);
+            let rules = ["", "max_split_size_mb:20"].map(|conf| AllocatorRules::torch(conf).unwrap());
+            let report = WhatIf::new(&work).rules(rules.into()).run();
+            assert_eq!(report.rows.len(), 2);
+            assert!(report.rows.iter().all(|row| row.without_retry.is_some() == is_searched), "{steps}");
+        }
     }
 
     #[test]

@@ -81,8 +81,11 @@ impl<'a> RecordedRun<'a> {
     pub(super) fn of(all: &History, history: &'a DeviceHistory) -> Self {
         let (conf, _) = all.torch_conf();
         let failed = history.events.iter().position(|event| event.action == EventAction::OutOfMemory);
-        let fidelity = Fidelity::applies_to(history).then(|| Fidelity::of(history, &conf, all.releases));
-        let mut conditions = RunConditions::of(history, &conf.with_ties(ties(fidelity, all.releases)));
+        // The conditions do not depend on the order of equal blocks, which is a result of the fidelity.
+        let (fidelity, mut conditions) = rayon::join(
+            || Fidelity::applies_to(history).then(|| Fidelity::of(history, &conf, all.releases)),
+            || RunConditions::of(history, &conf),
+        );
         let device = |bytes| MemoryLimit { bytes, below: None, of_process: false };
         conditions.limit = conditions.limit.or(history.memory.map(device));
         Self {

@@ -16,6 +16,10 @@ use rayon::prelude::*;
 use serde::Serialize;
 use std::cmp::Ordering;
 
+/// The maximum number of steps of a workload for which a sweep searches memories unless
+/// [`smallest`](WhatIf::smallest) ones are requested: each search takes up to two dozen replays.
+pub const MAX_SEARCHED_STEPS: usize = if cfg!(test) { 20_000 } else { 500_000 };
+
 /// A sweep over settings.
 ///
 /// ```
@@ -29,6 +33,7 @@ use std::cmp::Ordering;
 #[derive(Debug, Clone)]
 pub struct WhatIf<'a> {
     work: &'a Workload,
+    peak_live: u64,
     memory: Option<u64>,
     rules: Option<Vec<AllocatorRules>>,
     baseline: AllocatorRules,
@@ -115,6 +120,7 @@ impl<'a> WhatIf<'a> {
         let baseline = AllocatorRules::Torch(TorchConf::default());
         Self {
             work,
+            peak_live: work.peak().0,
             memory: None,
             rules: None,
             baseline,
@@ -210,8 +216,8 @@ impl<'a> WhatIf<'a> {
             row.saves = difference.map(|bytes| i64::try_from(bytes).unwrap_or(i64::MAX));
         }
         let mut report = WhatIfReport {
-            peak_live: self.work.peak().0,
-            needed: needed(self.work),
+            peak_live: self.peak_live,
+            needed: needed(self.work, self.peak_live),
             memory: limit.map(|limit| limit.bytes),
             perfect,
             baseline: self.baseline.to_string(),
@@ -285,7 +291,7 @@ impl<'a> WhatIf<'a> {
     /// Replays with all settings.
     fn rows(&self, rules: &[AllocatorRules], limit: Option<MemoryLimit>) -> Vec<WhatIfRow> {
         let mut rows: Vec<WhatIfRow> = rules.par_iter().map(|rules| self.row(rules, limit)).collect();
-        if self.smallest {
+        if self.smallest || self.work.steps.len() > MAX_SEARCHED_STEPS {
             return rows;
         }
         // Settings with the least peak differ in the memory that they need without a retry: the advice then
@@ -294,6 +300,9 @@ impl<'a> WhatIf<'a> {
         let of_torch = rows.iter().filter(|row| runs(row) && row.outcome.conf.is_some());
         let Some(least) = of_torch.map(|row| row.outcome.peak_reserved).min() else { return rows };
         let tied = |row: &WhatIfRow| runs(row) && rank::is_same(row.outcome.peak_reserved, least);
+        if rows.iter().filter(|row| tied(row)).count() < 2 {
+            return rows;
+        }
         rows.par_iter_mut().zip(rules).filter(|(row, _)| tied(row)).for_each(|(row, rules)| {
             let (plenty, enough) = self.plenty(rules, limit, &row.outcome);
             let found = SmallestMemory::search_without_retry(&plenty, rules, &enough);
@@ -325,7 +334,7 @@ impl<'a> WhatIf<'a> {
 
     /// Creates a simulation in `bytes` bytes, under the conditions of the recorded run.
     fn simulation(&self, bytes: u64, limit: Option<MemoryLimit>) -> Simulation<'_> {
-        let simulation = Simulation::new(self.work);
+        let simulation = Simulation::new(self.work).with_peak_live(self.peak_live);
         let simulation = self.run.as_ref().map_or(simulation, |run| simulation.under(&run.conditions));
         let of_process = limit.is_some_and(|limit| limit.of_process);
         simulation.with_capacity(MemoryCapacity { bytes, of_process })
@@ -344,13 +353,13 @@ impl<'a> WhatIf<'a> {
     }
 }
 
-/// Returns the peak of live bytes with requests that failed.
-fn needed(work: &Workload) -> u64 {
+/// Returns the peak of live bytes with requests that failed, from the one without them.
+fn needed(work: &Workload, peak_live: u64) -> u64 {
     let failed = work.steps.iter().enumerate().filter_map(|(step, action)| match *action {
         WorkStep::Failed(bytes, _) => Some(work.live_before(step).saturating_add(bytes)),
         _ => None,
     });
-    failed.fold(work.peak().0, u64::max)
+    failed.fold(peak_live, u64::max)
 }
 
 /// Returns the peak of reserved bytes of a replay that does not run out of memory.

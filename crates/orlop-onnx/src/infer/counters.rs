@@ -1,138 +1,129 @@
-//! [`Counters`]: parts of a loop's state to which each iteration adds the same number.
+//! [`Counters`]: parts of a loop's state to which each iteration adds the same number, or the same size.
 //!
-//! Nothing in the body bounds such a number, but the iterations do: after `n` of them it is `n` steps from
-//! its start. Only what a body obviously adds counts, a constant by `Add` or `Sub`, because a range that
-//! merely moves by the step could be that of another function.
+//! Nothing in the body bounds such a part, but the iterations do: after `n` of them it is `n` steps from its
+//! start. And if the body compares a counter with a number, it bounds the iterations.
 
 use super::control::Captured;
-use super::{Element, Fact, Facts, Range, Tensor, to_integer, types};
-use crate::decode::{Node, Scope};
-use std::collections::HashMap;
+use super::way::{Change, MAX_NUMBER, Way};
+use super::{Element, Fact, Facts, Range, Tensor, to_integer};
 
-/// Nodes between a counter and its next value.
-const MAX_NODES: usize = 32;
-
-/// Numbers up to this size are the same in all types that a counter may be cast to.
-const MAX_NUMBER: f64 = (1 << 24) as f64;
-
-/// A counter of a loop.
+/// A part of a loop's state that counts its iterations.
 struct Counter {
     /// The position in the state.
     position: usize,
-    step: f64,
-    /// What it is in all iterations.
-    during: Fact,
-    /// What it is after each of them, or before the first.
-    after: Fact,
+    change: Change,
+    /// What it is before the first iteration.
+    start: Fact,
 }
 
 /// The counters of a loop.
-pub(super) struct Counters(Vec<Counter>);
+pub(super) struct Counters {
+    counters: Vec<Counter>,
+    /// The number of the first iteration.
+    from: i64,
+    /// The iterations until the condition of the body ends the loop, if they are known.
+    until_condition: Option<Range>,
+    /// The iterations, whatever ends the loop.
+    pub(super) iterations: Range,
+}
 
 impl Counters {
-    /// Finds the counters of a loop with at most this number of iterations, which begins in this state.
-    /// `facts` are those of an iteration.
-    pub(super) fn of(body: &Captured<'_>, facts: &Facts, state: &[Fact], iterations: i64) -> Self {
-        let way = Way::new(body.scope(), facts);
-        let counter = |(position, fact): (usize, &Fact)| {
-            let step = way.step(position)?;
-            let reached = |steps: i64| moved(fact.tensor()?, step * steps as f64);
-            let (during, after) = (reached(iterations - 1)?, reached(iterations)?);
-            Some(Counter { position, step, during, after })
+    /// Finds the counters of a loop that begins with the iteration `from` in this state, and has these
+    /// iterations. `facts` are those of an iteration. Its condition counts if it `has_condition`.
+    pub(super) fn of(
+        body: &Captured<'_>,
+        facts: &Facts,
+        start: &[Fact],
+        from: i64,
+        iterations: Range,
+        has_condition: bool,
+    ) -> Self {
+        let way = Way::new(body, facts);
+        let counter = |(position, start): (usize, &Fact)| {
+            let change = way.change(position)?;
+            Some(Counter { position, change, start: start.clone() })
         };
-        Self(state.iter().enumerate().filter_map(counter).collect())
+        let counters = start.iter().enumerate().filter_map(counter).collect();
+        let mut found = Self { counters, from, until_condition: None, iterations };
+        if has_condition {
+            found.until_condition = found.count(&way);
+            found.iterations = found.until_condition.map_or(iterations, |end| end.minimum(iterations));
+        }
+        let iterations = found.iterations;
+        found.counters.retain(|counter| counter.reached(&counter.start, iterations).is_some());
+        found
+    }
+
+    /// Returns `true` if the condition of the body ends the loop after a known number of iterations.
+    pub(super) fn has_end(&self) -> bool {
+        self.until_condition.is_some()
     }
 
     /// Sets the counters in a state, which is the hull of those before and after an iteration with `facts`. A
-    /// counter that this iteration moves by another step is removed.
-    pub(super) fn hold(&mut self, body: &Captured<'_>, facts: &Facts, state: &mut [Fact]) {
-        let way = Way::new(body.scope(), facts);
-        self.0.retain(|counter| way.step(counter.position) == Some(counter.step));
-        for counter in &self.0 {
-            state[counter.position] = counter.during.clone();
+    /// counter that this iteration changes in another way is removed. Returns `false` if the number of
+    /// iterations no longer follows from the condition.
+    pub(super) fn hold(&mut self, body: &Captured<'_>, facts: &Facts, state: &mut [Fact]) -> bool {
+        let way = Way::new(body, facts);
+        self.counters.retain(|counter| way.change(counter.position) == Some(counter.change));
+        let before_last = Range::up_to(self.iterations.max.saturating_sub(1).max(0));
+        for counter in &self.counters {
+            if let Some(reached) = counter.reached(&state[counter.position], before_last) {
+                state[counter.position] = reached;
+            }
         }
+        self.until_condition.is_none() || self.count(&way) == self.until_condition
     }
 
-    /// Returns a state with the counters as they are after the loop.
-    pub(super) fn after(&self, mut state: Vec<Fact>) -> Vec<Fact> {
-        for counter in &self.0 {
-            state[counter.position] = counter.after.clone();
+    /// Returns a state with the counters as they are after these iterations.
+    pub(super) fn after(&self, mut state: Vec<Fact>, iterations: Range) -> Vec<Fact> {
+        for counter in &self.counters {
+            if let Some(reached) = counter.reached(&state[counter.position], iterations) {
+                state[counter.position] = reached;
+            }
         }
         state
     }
+
+    /// Counts the iterations by the condition.
+    fn count(&self, way: &Way<'_>) -> Option<Range> {
+        let pace = |counter: &Counter| match counter.change {
+            Change::Step(step) => way.pace(counter.position, &counter.start, step),
+            Change::Growth { .. } | Change::Length(_) => None,
+        };
+        let paces: Vec<_> = self.counters.iter().filter_map(pace).chain(way.number(self.from)).collect();
+        way.iterations(&paces)
+    }
 }
 
-/// The way from a part of a body's state to what it is after the iteration.
-struct Way<'a> {
-    scope: &'a Scope,
-    facts: &'a Facts,
-    /// By the value that a node writes first.
-    producers: HashMap<usize, &'a Node>,
-}
-
-impl<'a> Way<'a> {
-    fn new(scope: &'a Scope, facts: &'a Facts) -> Self {
-        let written = |node: &'a Node| Some((node.outputs.first().copied()??, node));
-        Self { scope, facts, producers: scope.nodes.iter().filter_map(written).collect() }
-    }
-
-    /// Returns the number that the iteration adds to the only element at a position of the state.
-    fn step(&self, position: usize) -> Option<f64> {
-        let (input, output) = (self.scope.inputs.get(position + 2)?, self.scope.outputs.get(position + 1)?);
-        self.added(*input, *output, &mut MAX_NODES.clone())
-    }
-
-    /// Returns what is added to `from` for `value`, if that takes no more than this number of nodes.
-    fn added(&self, from: usize, value: usize, nodes: &mut usize) -> Option<f64> {
-        *nodes = nodes.checked_sub(1)?;
-        if !is_number(self.facts.values.get(value)?) {
-            return None;
-        }
-        if value == from {
-            return Some(0.0);
-        }
-        let node = self.producers.get(&value).filter(|node| node.domain.is_empty())?;
-        let operand = |index: usize| node.inputs.get(index).copied().flatten();
-        let constant = |index: usize| exact(self.facts.values.get(operand(index)?)?);
-        let mut before = |index: usize| self.added(from, operand(index)?, nodes);
-        match &*node.operator {
-            "Identity" | "Cast" | "Squeeze" | "Unsqueeze" | "Reshape" => before(0),
-            "Add" => match (constant(0), constant(1)) {
-                // In a first iteration the counter is exact as well.
-                (Some(left), Some(right)) => {
-                    before(0).map(|total| total + right).or_else(|| Some(before(1)? + left))
-                }
-                (None, Some(right)) => Some(before(0)? + right),
-                (Some(left), None) => Some(before(1)? + left),
-                (None, None) => None,
-            },
-            "Sub" => Some(before(0)? - constant(1)?),
+impl Counter {
+    /// Returns what the counter is after these iterations. What else is in `fact` holds in all of them.
+    fn reached(&self, fact: &Fact, iterations: Range) -> Option<Fact> {
+        let grown = |start: Range, by: Range| {
+            let added = by.multiply(iterations);
+            let size = start.add(added);
+            (iterations.is_bounded() && added.is_bounded() && size.is_bounded()).then_some(size)
+        };
+        match (self.change, &self.start, fact) {
+            (Change::Step(step), Fact::Tensor(start), _) => moved(start, step, iterations),
+            (Change::Growth { axis, by }, Fact::Tensor(start), Fact::Tensor(tensor)) => {
+                let mut shape = tensor.shape.clone()?;
+                *shape.get_mut(axis)? = grown(*start.shape.as_ref()?.get(axis)?, by)?;
+                Some(Tensor::new(tensor.data_type, shape).into())
+            }
+            (Change::Length(by), Fact::Sequence { length, .. }, Fact::Sequence { element, .. }) => {
+                Some(Fact::Sequence { element: element.clone(), length: grown(*length, by)? })
+            }
             _ => None,
         }
     }
 }
 
-/// Returns `true` for one element of a type that has all whole numbers up to the largest.
-fn is_number(fact: &Fact) -> bool {
-    let is_one = |tensor: &Tensor| {
-        let is_exact = matches!(tensor.data_type, types::INT32 | types::INT64 | types::FLOAT | types::DOUBLE);
-        is_exact && tensor.shape.as_ref().is_some_and(|shape| shape.iter().all(|size| size.is_exactly(1)))
-    };
-    fact.tensor().is_some_and(is_one)
-}
-
-/// Returns the whole number that a tensor of one element is.
-fn exact(fact: &Fact) -> Option<f64> {
-    let element = *fact.tensor()?.elements.as_ref()?.first()?;
-    let (min, max) = element.span();
-    (is_number(fact) && min == max && min.fract() == 0.0 && min.abs() <= MAX_NUMBER).then_some(min)
-}
-
-/// Returns a counter that is moved by anything between nothing and this number.
-fn moved(tensor: &Tensor, by: f64) -> Option<Fact> {
+/// Returns a number after these iterations, each of which adds a step to it.
+fn moved(tensor: &Tensor, step: f64, iterations: Range) -> Option<Fact> {
     let &[element] = tensor.elements.as_deref()? else { return None };
     let (min, max) = element.span();
-    let (min, max) = (min + by.min(0.0), max + by.max(0.0));
+    let ends = [iterations.min, iterations.max].map(|iterations| step * iterations as f64);
+    let (min, max) = (min + ends[0].min(ends[1]), max + ends[0].max(ends[1]));
     let is_counted = |end: f64| end.fract() == 0.0 && end.abs() <= MAX_NUMBER;
     if !is_counted(min) || !is_counted(max) {
         return None;

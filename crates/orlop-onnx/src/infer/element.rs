@@ -40,7 +40,19 @@ impl Element {
     }
 
     /// Returns any element of a type. `None` for types whose elements are not tracked.
+    ///
+    /// Types of 32 bits and more bound nothing: memory for any size that they can have is of no use.
     pub(crate) fn any(data_type: i32) -> Option<Self> {
+        match Self::limits(data_type)? {
+            Self::Int(range) if range.max >= i64::from(i32::MAX) => {
+                Some(Self::Int(if range.min < 0 { Range::ANY } else { Range::ANY_SIZE }))
+            }
+            limits => Some(limits),
+        }
+    }
+
+    /// Returns the numbers that a type has.
+    fn limits(data_type: i32) -> Option<Self> {
         let int = |min, max| Some(Self::Int(Range { min, max }));
         match data_type {
             types::FLOAT | types::DOUBLE | types::FLOAT16 | types::BFLOAT16 => {
@@ -121,16 +133,17 @@ impl Element {
         if data_type == types::BOOL {
             return Some(self.truth().map_or(any, Self::bool));
         }
-        Some(match (any, self) {
+        Some(match (Self::limits(data_type)?, self) {
             (Self::Int(all), Self::Int(range)) => {
                 // A value that the type does not have wraps around.
                 let is_within = range.min >= all.min && range.max <= all.max;
-                Self::Int(if is_within { range } else { all })
+                if is_within { self } else { any }
             }
             (Self::Int(all), Self::Real(min, max)) => {
                 let is_within = min.trunc() >= all.min as f64 && max.trunc() <= all.max as f64;
                 // Numbers beyond 2^63 saturate, as they do in the comparison.
-                Self::Int(if is_within { Range { min: to_integer(min), max: to_integer(max) } } else { all })
+                let whole = || Self::Int(Range { min: to_integer(min), max: to_integer(max) });
+                if is_within { whole() } else { any }
             }
             (Self::Real(..), element) => {
                 let (min, max) = element.span();

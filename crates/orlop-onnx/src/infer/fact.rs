@@ -83,6 +83,10 @@ impl Tensor {
             (Some(left), Some(right)) if left.len() == right.len() => {
                 Some(left.iter().zip(right).map(|(left, right)| left.hull(*right)).collect())
             }
+            // A scalar and a row of one element have the same size, whatever is computed from them.
+            (Some(left), Some(right)) if left.iter().chain(right).all(|size| size.max <= 1) => {
+                Some(vec![Range::up_to(1); left.len().max(right.len())])
+            }
             _ => None,
         };
         let is_same = self.shape == other.shape && self.data_type == other.data_type;
@@ -126,6 +130,15 @@ impl Fact {
             return Self::Tensor(Tensor { elements: None, ..larger.clone() });
         }
         self.hull(other)
+    }
+
+    /// Returns `true` for a tensor whose sizes and elements are known.
+    pub(crate) fn is_exact(&self) -> bool {
+        let is_exact = |tensor: &Tensor| {
+            let elements = tensor.elements.as_ref();
+            tensor.exact_sizes().is_some() && elements.is_some_and(|all| all.iter().all(|it| it.is_exact()))
+        };
+        self.tensor().is_some_and(is_exact)
     }
 
     /// Returns what holds for both of two values.

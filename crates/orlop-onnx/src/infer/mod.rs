@@ -10,7 +10,9 @@
 //! | `range`, `element`, `fact` | what is known about an integer, an element, a value |
 //! | `arithmetic` | arithmetic on elements |
 //! | `call` | a node with what is known about its inputs, as rules see it |
-//! | `control` | `If` and `Loop`, which execute bodies |
+//! | `control` | `If`, which executes bodies |
+//! | `loops` | `Loop` |
+//! | `counters`, `way` | parts of a loop's state that count its iterations, and how a body changes them |
 //! | `scan` | `Scan` and `SequenceMap`, which do for each slice and each element |
 
 mod arithmetic;
@@ -19,8 +21,10 @@ mod control;
 mod counters;
 mod element;
 mod fact;
+mod loops;
 mod range;
 mod scan;
+mod way;
 mod widen;
 
 pub(crate) use self::arithmetic::{Binary, Unary, result_type};
@@ -47,6 +51,21 @@ pub(crate) struct Facts {
 }
 
 impl Facts {
+    /// Returns `true` if all values have the shapes that they have in another run.
+    fn has_shapes_of(&self, other: &Self) -> bool {
+        let is_same = |(left, right): (&Fact, &Fact)| match (left, right) {
+            (Fact::Tensor(left), Fact::Tensor(right)) => left.shape == right.shape,
+            (left, right) => left == right,
+        };
+        let is_same_body = |(left, right): (&Option<Self>, &Option<Self>)| match (left, right) {
+            (Some(left), Some(right)) => left.has_shapes_of(right),
+            (left, right) => left.is_none() && right.is_none(),
+        };
+        let bodies = |(left, right): (&Vec<_>, &Vec<_>)| left.iter().zip(right).all(is_same_body);
+        self.values.iter().zip(&other.values).all(is_same)
+            && self.bodies.iter().zip(&other.bodies).all(bodies)
+    }
+
     /// Returns what holds for both of two runs. A value whose rank is not the same in both has the shape with
     /// more elements, which has room for either.
     fn hull(&self, other: &Self) -> Self {

@@ -1,6 +1,7 @@
 //! `Scan` and `SequenceMap`: a body for each slice of tensors, for each element of sequences.
 
-use super::control::{Captured, ExecutedBody, MAX_ATTEMPTS, hulls, results};
+use super::control::{Captured, ExecutedBody, hulls, results};
+use super::loops::MAX_ATTEMPTS;
 use super::widen::widened;
 use super::{Call, Fact, Fault, Inference, Range, Tensor, axis_of};
 use crate::OnnxError;

@@ -25,7 +25,7 @@ fn kernel(call: &Call<'_>) -> Result<Vec<Range>, Fault> {
 /// Returns the shape of what the window of a node over an image of this shape gives.
 pub(super) fn pooled(call: &Call<'_>, shape: &[Range]) -> Result<Vec<Range>, Fault> {
     let (batch, channels, spatial) = image(shape)?;
-    let places = Window::new(call, kernel(call)?)?.places(spatial)?;
+    let places = Window::pooling(call, kernel(call)?)?.places(spatial)?;
     Ok([&[batch, channels][..], &places].concat())
 }
 

@@ -9,6 +9,8 @@ pub(super) struct Window {
     dilations: Vec<i64>,
     padding: Padding,
     rounds_up: bool,
+    /// Whether the window may exceed its input.
+    can_exceed: bool,
 }
 
 /// What is added at the ends of dimensions.
@@ -39,7 +41,15 @@ impl Window {
         if strides.iter().chain(&dilations).any(|&step| step <= 0) {
             return Err(Fault::Invalid("its window does not move"));
         }
-        Ok(Self { kernel, strides, dilations, padding, rounds_up: call.flag("ceil_mode") })
+        let rounds_up = call.flag("ceil_mode");
+        Ok(Self { kernel, strides, dilations, padding, rounds_up, can_exceed: false })
+    }
+
+    /// Reads the attributes of a pooling operator: a window that exceeds its input by less than a stride has
+    /// a place, and by less than two strides none, which is no fault. ONNX's shape inference and ONNX Runtime
+    /// round towards zero there.
+    pub(super) fn pooling(call: &Call<'_>, kernel: Vec<Range>) -> Result<Self, Fault> {
+        Ok(Self { can_exceed: true, ..Self::new(call, kernel)? })
     }
 
     /// Returns the number of places of the window in each dimension of an input.
@@ -61,17 +71,17 @@ impl Window {
             let window = (kernel - 1) * dilation + 1;
             let free = input + pads[0] + pads[1] - window;
             if free < 0 {
-                return 0;
+                return if self.can_exceed { free / stride + 1 } else { -1 };
             }
             let places = (free + if rounds_up { stride - 1 } else { 0 }) / stride + 1;
             // The last window begins within the input or the padding before it.
             let is_outside = rounds_up && (places - 1) * stride >= input + pads[0];
             if is_outside { places - 1 } else { places }
         });
-        if places.is_exactly(0) && !input.is_exactly(0) {
+        if places.max < 0 && !input.is_exactly(0) {
             return Err(Fault::Invalid("its window is larger than its input"));
         }
-        Ok(unbounded_as(input, places))
+        Ok(unbounded_as(input, places.maximum(Range::exactly(0))))
     }
 
     /// Returns the size that an output must have so that this window would make the input of it.

@@ -372,3 +372,22 @@ fn a_body_asks_for_no_elements() {
     let row = values.iter().find(|value| value.value == "row").expect("it has no bound");
     assert!(row.inputs.is_empty(), "{:?}", row.inputs);
 }
+
+/// Exporters write a scalar in one branch and a row of one element in the other.
+#[test]
+fn branches_of_one_element_have_a_size_whatever_their_ranks() {
+    let branch = |name: &str| GraphProto {
+        node: vec![node("Identity", &[name], &["result"])],
+        output: vec![untyped("result")],
+        ..GraphProto::default()
+    };
+    let chosen = with(
+        node("If", &["c"], &["chosen"]),
+        vec![body("then_branch", branch("scalar")), body("else_branch", branch("row"))],
+    );
+    let mut graph = graph(info("c", BOOL, vec![]), vec![chosen, node("Neg", &["chosen"], &["y"])]);
+    graph.input.extend([info("scalar", FLOAT, vec![]), info("row", FLOAT, vec![size(1)])]);
+    let model = OnnxReader::new().resolve(&file(graph)).expect("a model");
+    assert_eq!((sizes(&model, "chosen"), sizes(&model, "y")), (vec![1], vec![1]));
+    assert!(model.value(model.find("y").expect("y")).expect("y").is_bound());
+}

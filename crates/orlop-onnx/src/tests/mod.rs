@@ -7,6 +7,7 @@ mod execution;
 mod hostile;
 mod inference;
 mod numbers;
+mod windows;
 
 use crate::proto::{
     AttributeProto, Dimension, DimensionSize, GraphProto, ModelProto, NodeProto, SparseTensorProto,

@@ -6,6 +6,8 @@ use crate::UnknownSize;
 use crate::proto::NodeProto;
 use half::{bf16, f16};
 
+const INT32: i32 = 6;
+const INT64: i32 = 7;
 const FLOAT16: i32 = 10;
 const BFLOAT16: i32 = 16;
 
@@ -147,4 +149,21 @@ fn inputs_that_decide_sizes_are_named_through_nodes() {
     let OnnxError::UnknownSizes { values } = error else { panic!("{error}") };
     let inputs: Vec<_> = values.iter().map(|UnknownSize { inputs, .. }| inputs.join(" ")).collect();
     assert_eq!(inputs, ["a b", "c"]);
+}
+
+/// Memory for any number of 32 bits is of no use: the number is asked for.
+#[test]
+fn the_type_of_a_number_is_no_bound() {
+    for data_type in [INT32, INT64] {
+        let nodes = vec![
+            with(node("Cast", &["x"], &["n"]), vec![int("to", INT64.into())]),
+            node("ConstantOfShape", &["n"], &["y"]),
+        ];
+        let file = file(graph(info("x", data_type, vec![size(1)]), nodes));
+        let error = OnnxReader::new().resolve(&file).expect_err("any number");
+        let OnnxError::UnknownSizes { values } = error else { panic!("{error}") };
+        assert_eq!(values[0].inputs, ["x"]);
+        let model = OnnxReader::new().value("x", &[7.0]).resolve(&file).expect("a number");
+        assert_eq!(sizes(&model, "y"), [7]);
+    }
 }

@@ -123,6 +123,12 @@ impl<'a> CapacitySearch<'a> {
         Self { data, searchers, floor, work: FIRST_ROUND }
     }
 
+    /// Tries no other capacity than the lowest, which is the lower bound of the problem.
+    pub(crate) fn at_bound(mut self) -> Self {
+        self.data.resolution = u64::MAX;
+        self
+    }
+
     /// Returns the lower bound of the height of all plans, as far as it is proven.
     pub(crate) fn lower_bound(&self) -> u64 {
         self.floor + 1

@@ -1,6 +1,6 @@
 //! An attempt to reach a capacity, in all regions.
 
-use super::region::{Region, regions};
+use super::from_peak::SearchStart;
 use super::repack::{Repack, RepackData, RepackState};
 use crate::normal::Placement;
 use orlop_core::SplitMix64;
@@ -9,7 +9,7 @@ use std::sync::Arc;
 /// The first attempts of the sequences: the part of the distance to the bound by which they go below the best
 /// height, and the number of steps for each span after which they are given up. Short attempts find the
 /// easy improvements, long ones the others.
-const FIRST: [(f64, usize); 2] = [(0.2, 1), (0.5, 25)];
+const FIRST: [(f64, usize); 2] = [(0.5, 1), (0.5, 25)];
 
 /// The maximum of this part, and the part below which it is large again, with longer attempts.
 const MAX_PART: f64 = 0.75;
@@ -17,6 +17,9 @@ const MIN_PART: f64 = 0.02;
 
 /// The maximum of the steps.
 const MAX_STEPS: usize = 400;
+
+/// Where the attempts begin, in turn.
+const STARTS: [SearchStart; 3] = [SearchStart::Plan, SearchStart::Peak(250), SearchStart::Peak(500)];
 
 /// The factors of the part after a success, and after a failure.
 const SUCCESS: f64 = 1.5;
@@ -58,18 +61,15 @@ impl<'a> Attempt<'a> {
         }
         self.capacity = self.next_capacity(data, best.height);
         let base = Arc::new(best.offsets.clone());
-        let has_work = |region: &Region| {
-            region.spans.clone().any(|span| {
-                let span = span as usize;
-                data.normal.end(&data.normal.spans[span], base[span]) > self.capacity
-            })
-        };
-        let waiting: Vec<Region> = regions(data.normal, self.count).into_iter().filter(has_work).collect();
+        let is_high = |span: usize| data.normal.end(&data.normal.spans[span], base[span]) > self.capacity;
+        let waiting = data.borders.regions(self.count, is_high);
+        let start = STARTS[self.count % STARTS.len()];
         self.repacks = waiting
             .into_iter()
             .map(|region| {
-                let steps = self.steps * region.spans.len();
-                Repack::new(data, region, Arc::clone(&base), (self.capacity, steps), self.random.next_u64())
+                let steps = self.steps * data.borders.core_spans(&region);
+                let seed = (start, self.random.next_u64());
+                Repack::new(data, region, Arc::clone(&base), (self.capacity, steps), seed)
             })
             .collect();
         self.count += 1;

@@ -7,12 +7,14 @@
 //! neighbours move to other holes. (Guided ejection search: Nagata and Bräysy, "A powerful route minimization
 //! heuristic for the vehicle routing problem with time windows", Operations Research Letters, 2009.)
 //!
-//! Spans of distant times do not depend on each other, so a large problem is divided into regions of time
-//! ([`region`]), which are searched alone and in parallel. What crosses their borders does not move; the next
-//! attempt has other borders. Where a region succeeds and another does not, its spans keep their new offsets:
-//! the plan is valid at any time, and only the regions that failed are searched again.
+//! Spans of distant times do not depend on each other, so what is searched are regions of time ([`region`])
+//! around what is too high, alone and in parallel. What crosses their borders does not move; the next attempt
+//! has other borders. In two of three attempts a region is placed anew, its peak first ([`from_peak`]). Where a
+//! region succeeds and another does not, its spans keep their new offsets: the plan is valid at any time, and
+//! only the regions that failed are searched again.
 
 mod attempt;
+mod from_peak;
 mod region;
 mod repack;
 
@@ -54,7 +56,7 @@ impl<'a> EjectionSearch<'a> {
     pub(crate) fn new(
         normal: &'a Normal,
         live: &'a LiveIndex,
-        keys: &Keys<'_>,
+        keys: &Keys<'a>,
         width: usize,
         random: &mut SplitMix64,
     ) -> Self {
@@ -71,7 +73,7 @@ impl<'a> EjectionSearch<'a> {
         }
         let jobs: Vec<&mut Repack<'a>> = self.attempts.iter_mut().flat_map(Attempt::running).collect();
         let work = (ROUND / jobs.len().max(1) as u64).max(MIN_JOB);
-        let work = budget.share(work, jobs.len());
+        let work = (budget.share(work, jobs.len()), budget.share(u64::MAX, jobs.len()));
         let stop = budget.stop();
         let data = &self.data;
         let threads = if self.last_work < MIN_JOB { 1 } else { budget.threads() };

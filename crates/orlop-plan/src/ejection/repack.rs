@@ -1,6 +1,8 @@
 //! The search of one region below one capacity.
 
-use super::region::Region;
+use super::from_peak::SearchStart;
+use super::region::{Borders, Region};
+use crate::Problem;
 use crate::constraint::BlockLimit;
 use crate::first_fit::{PlacedInterval, UNPLACED, collect_placed, find_hole, for_each_hole};
 use crate::live::LiveIndex;
@@ -15,6 +17,9 @@ const MOVES: usize = 3;
 /// One step in this many continues with another span than the one that was ejected last.
 const SWAP_ONE_IN: usize = 4;
 
+/// The work of packing the peak of a region, for each step of a span.
+const PEAK_WORK: u64 = 1 << 23;
+
 /// The largest cost of a span that has not failed yet. All costs are whole, so that sums are exact.
 const MAX_COST: f64 = (1 << 22) as f64;
 
@@ -25,7 +30,11 @@ const MAX_FAILS: f64 = (1 << 16) as f64;
 #[derive(Debug)]
 pub(super) struct RepackData<'a> {
     pub(super) normal: &'a Normal,
-    live: &'a LiveIndex,
+    pub(super) problem: &'a Problem,
+    /// Whether spans may be anywhere, and have no gaps.
+    pub(super) is_free: bool,
+    pub(super) live: &'a LiveIndex,
+    pub(super) borders: Borders<'a>,
     /// By span, its area relative to the largest.
     costs: Vec<f64>,
     /// Heights that differ by less than this are not told apart.
@@ -33,13 +42,27 @@ pub(super) struct RepackData<'a> {
 }
 
 impl<'a> RepackData<'a> {
-    pub(super) fn new(normal: &'a Normal, live: &'a LiveIndex, keys: &Keys<'_>) -> Self {
+    pub(super) fn new(normal: &'a Normal, live: &'a LiveIndex, keys: &Keys<'a>) -> Self {
         #[expect(clippy::cast_precision_loss, reason = "costs are relative")]
         let area = |number: usize| keys.width(number) as f64 * normal.spans[number].size as f64;
         let areas: Vec<f64> = (0..normal.spans.len()).map(area).collect();
         let max = areas.iter().copied().fold(1.0, f64::max);
         let costs = areas.iter().map(|area| (area / max * MAX_COST).ceil()).collect();
-        Self { normal, live, costs, unit: normal.unit() }
+        let is_free = normal.is_free() && !normal.has_gaps();
+        Self {
+            normal,
+            problem: keys.problem(),
+            is_free,
+            borders: Borders::new(normal),
+            live,
+            costs,
+            unit: normal.unit(),
+        }
+    }
+
+    /// Returns the work of packing the peak of a region, in an attempt of so many steps.
+    fn peak_work(&self, steps: usize, region: &Region) -> u64 {
+        PEAK_WORK * (steps / self.borders.core_spans(region).max(1)) as u64
     }
 }
 
@@ -56,9 +79,11 @@ pub(super) enum RepackState {
 /// A search.
 #[derive(Debug)]
 pub(super) struct Repack<'a> {
-    normal: &'a Normal,
+    pub(super) normal: &'a Normal,
     region: Region,
     capacity: u64,
+    /// Where it begins, until it has.
+    start: Option<SearchStart>,
     /// The offsets of all spans when the attempt began.
     base: Arc<Vec<u64>>,
     /// The offsets of the region's spans.
@@ -66,11 +91,11 @@ pub(super) struct Repack<'a> {
     /// By span of the region, the number of times that it did not fit.
     fails: Vec<f64>,
     /// The spans that are not placed.
-    pool: Vec<u32>,
+    pub(super) pool: Vec<u32>,
     steps: usize,
     random: SplitMix64,
     state: RepackState,
-    work: u64,
+    pub(super) work: u64,
     scratch: Scratch,
 }
 
@@ -90,7 +115,7 @@ impl<'a> Repack<'a> {
         region: Region,
         base: Arc<Vec<u64>>,
         (capacity, steps): (u64, usize),
-        seed: u64,
+        (start, seed): (SearchStart, u64),
     ) -> Self {
         let spans = region.spans.start as usize..region.spans.end as usize;
         let (offsets, fails) = (base[spans.clone()].to_vec(), vec![1.0; spans.len()]);
@@ -98,6 +123,7 @@ impl<'a> Repack<'a> {
             normal: data.normal,
             region,
             capacity,
+            start: Some(start),
             base,
             offsets,
             fails,
@@ -120,15 +146,29 @@ impl<'a> Repack<'a> {
                 repack.state = RepackState::Failed;
             }
         }
-        for index in (1..repack.pool.len()).rev() {
-            let other = repack.random.below(index + 1);
-            repack.pool.swap(index, other);
-        }
         repack
+    }
+
+    /// Prepares the first step.
+    fn begin(&mut self, data: &RepackData<'_>, start: SearchStart, max_work: u64, stop: &Stop<'_>) {
+        if let SearchStart::Peak(count) = start
+            && data.is_free
+        {
+            let effort = (data.peak_work(self.steps, &self.region).min(max_work), self.random.next_u64());
+            self.place_from_peak(data, count, effort, stop);
+        }
+        for index in (1..self.pool.len()).rev() {
+            let other = self.random.below(index + 1);
+            self.pool.swap(index, other);
+        }
     }
 
     pub(super) fn state(&self) -> RepackState {
         self.state
+    }
+
+    pub(super) fn region(&self) -> &Region {
+        &self.region
     }
 
     pub(super) fn base(&self) -> &Vec<u64> {
@@ -141,7 +181,7 @@ impl<'a> Repack<'a> {
         offsets[first..first + self.offsets.len()].copy_from_slice(&self.offsets);
     }
 
-    fn span(&self, number: u32) -> &'a SectionSpan {
+    pub(super) fn span(&self, number: u32) -> &'a SectionSpan {
         &self.normal.spans[number as usize]
     }
 
@@ -150,16 +190,16 @@ impl<'a> Repack<'a> {
         self.offsets.get(local).copied().unwrap_or_else(|| self.base[number])
     }
 
-    fn set(&mut self, number: usize, offset: u64) {
+    pub(super) fn set(&mut self, number: usize, offset: u64) {
         self.offsets[number - self.region.spans.start as usize] = offset;
     }
 
     /// Returns where holes end.
-    fn space(&self) -> (u64, BlockLimit) {
+    pub(super) fn space(&self) -> (u64, BlockLimit) {
         (self.capacity, self.normal.block_limit)
     }
 
-    fn is_movable(&self, number: usize) -> bool {
+    pub(super) fn is_movable(&self, number: usize) -> bool {
         let span = &self.normal.spans[number];
         let is_inside = self.region.sections.start <= span.first && span.behind <= self.region.sections.end;
         is_inside && !self.normal.is_fixed(number)
@@ -171,9 +211,17 @@ impl<'a> Repack<'a> {
         self.is_movable(number).then(|| data.costs[number] * fails())
     }
 
-    /// Continues for `work`, and returns the work done.
-    pub(super) fn run(&mut self, data: &RepackData<'_>, work: u64, stop: &Stop<'_>) -> u64 {
+    /// Continues for `work`, and returns the work done. To begin may take more, but at most `max_begin`.
+    pub(super) fn run(
+        &mut self,
+        data: &RepackData<'_>,
+        (work, max_begin): (u64, u64),
+        stop: &Stop<'_>,
+    ) -> u64 {
         self.work = 0;
+        if let Some(start) = self.start.take() {
+            self.begin(data, start, max_begin, stop);
+        }
         while self.state == RepackState::Running && self.work < work && !stop.is_due() {
             let Some(number) = self.pool.pop() else {
                 self.state = RepackState::Complete;
@@ -190,11 +238,16 @@ impl<'a> Repack<'a> {
     }
 
     /// Collects the placed neighbours of a span, in order of offset.
-    fn collect(&mut self, data: &RepackData<'_>, number: usize) -> Vec<PlacedInterval> {
+    pub(super) fn collect(&mut self, data: &RepackData<'_>, number: usize) -> Vec<PlacedInterval> {
         let mut placed = std::mem::take(&mut self.scratch.placed);
         collect_placed(data.normal, data.live, number, |other| self.offset(other), &mut placed);
         self.work += 64 + 8 * placed.len() as u64;
         placed
+    }
+
+    /// Takes back what [`Self::collect`] returned.
+    pub(super) fn reuse(&mut self, placed: Vec<PlacedInterval>) {
+        self.scratch.placed = placed;
     }
 
     /// Places a span, and ejects what is in its way. Returns `false` if that cannot be moved.

@@ -101,6 +101,8 @@ pub(crate) struct RemainingBudget<'a> {
     iteration: u64,
     work: u64,
     stop: Stop<'a>,
+    /// When half of the time is over.
+    half: Option<Instant>,
     threads: usize,
 }
 
@@ -113,14 +115,27 @@ impl<'a> RemainingBudget<'a> {
     ) -> Self {
         let iteration = WORK * spans.max(1) as u64;
         // A time too far in the future sets no limit.
-        let until = budget.time.and_then(|time| Instant::now().checked_add(time));
+        let now = Instant::now();
+        let until = budget.time.and_then(|time| now.checked_add(time));
+        let half = budget.time.and_then(|time| now.checked_add(time / 2));
         let iterations = budget.iterations.unwrap_or(heuristics as u64);
         Self {
             iteration,
             work: iterations.saturating_mul(iteration),
             stop: Stop { until, cancelled },
+            half,
             threads,
         }
+    }
+
+    /// Creates a budget for a part of a problem, on this thread.
+    pub(super) fn of_part(work: u64, stop: Stop<'a>) -> Self {
+        Self { iteration: 0, work, stop, half: stop.until, threads: 1 }
+    }
+
+    /// Returns the work that is left.
+    pub(super) fn work(&self) -> u64 {
+        self.work
     }
 
     /// Takes up to `iterations` iterations. Returns the number taken.
@@ -145,9 +160,9 @@ impl<'a> RemainingBudget<'a> {
         self.work == 0 || self.stop.is_due()
     }
 
-    /// Returns `true` if no time is left.
-    pub(super) fn is_out_of_time(&self) -> bool {
-        self.stop.is_due()
+    /// Returns when the heuristics stop: half of the time is for searches.
+    pub(super) fn stop_of_heuristics(&self) -> Stop<'a> {
+        Stop { until: self.half, ..self.stop }
     }
 
     pub(crate) fn stop(&self) -> Stop<'a> {

@@ -17,6 +17,7 @@
 mod budget;
 mod heuristics;
 mod orders;
+mod part;
 pub(crate) mod rounds;
 
 use self::heuristics::{HEURISTICS, Heuristic, ORDERS, Shared};
@@ -36,6 +37,7 @@ pub use self::budget::SearchBudget;
 pub(crate) use self::budget::{RemainingBudget, Stop};
 pub(crate) use self::heuristics::Fit;
 pub(crate) use self::orders::{Keys, OrderKey};
+pub(crate) use self::part::plan_part;
 
 /// The number of buffers up to which capacities are searched with backtracking.
 const MAX_BACKTRACKING: usize = 1000;
@@ -251,12 +253,12 @@ impl<F: FnMut(&SearchProgress) -> ControlFlow<()>> PlanSearch<'_, F> {
         let bound = shared.normal.lower_bound;
         for group in Heuristic::groups(shared.normal) {
             let taken = self.budget.take(group.len()).max(usize::from(!self.has_plan));
-            if self.has_plan && (taken == 0 || self.is_over() || self.budget.is_out_of_time()) {
+            if self.has_plan && (taken == 0 || self.is_over() || self.budget.stop_of_heuristics().is_due()) {
                 break;
             }
             // Around fixed offsets, the first plan may take the square of the number of buffers.
             let has_time = self.has_plan || !shared.normal.is_free();
-            let stop = self.budget.stop();
+            let stop = self.budget.stop_of_heuristics();
             let stop = if has_time { stop } else { stop.without_time() };
             let limit = if self.has_plan { self.best.height - 1 } else { u64::MAX };
             let place = |heuristic: &Heuristic| heuristic.place(shared, limit, &stop);
@@ -300,16 +302,21 @@ impl<F: FnMut(&SearchProgress) -> ControlFlow<()>> PlanSearch<'_, F> {
                 Search::Ejection(EjectionSearch::new(normal, live, keys, EJECTIONS, &mut random))
             }
         };
-        for round in 0.. {
+        // The work of both searches of a perfect packing: each has half of it.
+        let (mut packed, mut searched) = (0, 0);
+        let mut packings = 0;
+        loop {
             if self.is_over() || self.budget.is_spent() {
                 return;
             }
             let (best, budget) = (&mut self.best, &mut self.budget);
-            if is_perfect {
-                packings(shared, round, best, budget, &mut random);
-            }
             let mut lower_bound = self.lower_bound;
-            if best.height > lower_bound {
+            let before = budget.work();
+            if is_perfect && packed <= searched {
+                try_packings(shared, packings, best, budget, &mut random);
+                packings += 1;
+                packed += before - budget.work();
+            } else {
                 match &mut search {
                     Search::Backtracking(search) => {
                         search.round(best, budget);
@@ -317,6 +324,7 @@ impl<F: FnMut(&SearchProgress) -> ControlFlow<()>> PlanSearch<'_, F> {
                     }
                     Search::Ejection(search) => search.round(best, budget),
                 }
+                searched += before - budget.work();
             }
             self.report(lower_bound);
         }
@@ -330,7 +338,7 @@ enum Search<'a> {
 }
 
 /// Tries packings without free bytes.
-fn packings(
+fn try_packings(
     shared: &Shared<'_>,
     round: usize,
     best: &mut Placement,

@@ -79,6 +79,11 @@ impl<'a> Keys<'a> {
         Self { normal, problem, max_load, peak: peak.map_or(0, |(section, _)| section) }
     }
 
+    /// Returns the problem, whose buffers the spans are.
+    pub(crate) fn problem(&self) -> &'a Problem {
+        self.problem
+    }
+
     /// Returns the first section with the maximum load.
     pub(crate) fn peak(&self) -> u32 {
         self.peak

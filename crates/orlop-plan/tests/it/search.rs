@@ -40,6 +40,26 @@ fn buffers_of_one_lifetime_length_are_packed_at_the_bound() {
     }
 }
 
+/// Buffers of short lifetimes, and a few of long ones, in more time than one region of a search has.
+fn regions(seed: u64) -> Problem {
+    let mut random = SplitMix64::new(seed);
+    let buffers = (0..6000).map(|_| {
+        let start = random.below(6000) as u64;
+        let length = if random.below(100) == 0 { 1 + random.below(2000) } else { 40 };
+        Buffer::unaligned(start..start + length as u64, 1 + random.below(1 << 20) as u64)
+    });
+    Problem::new(buffers.collect::<Vec<_>>()).expect("a valid problem")
+}
+
+#[test]
+fn the_peaks_of_a_long_problem_are_packed_apart() {
+    let planner = Planner::new().budget(SearchBudget::iterations(120)).threads(2);
+    for (seed, max) in [(3, 1.012), (5, 1.0)] {
+        let plan = verified(&regions(seed), &planner);
+        assert!(plan.ratio() <= max, "seed {seed}: {}", plan.verdict());
+    }
+}
+
 /// Four buffers that need more than the load, and many that are beside them.
 fn hard() -> Problem {
     let mut random = SplitMix64::new(3);

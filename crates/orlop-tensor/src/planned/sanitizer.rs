@@ -13,7 +13,6 @@
 
 use super::{NEVER, Part, PlannedError, PlannedMemory, Unsanitizable, is_live};
 use crate::host;
-use orlop_alloc::Access;
 use std::ops::Range;
 use std::slice;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -28,7 +27,8 @@ const PIECE: usize = 4096;
 /// No byte.
 const NONE: usize = usize::MAX;
 
-/// The copy of the memory.
+/// The copy of the memory. Nothing is compared after a device may use the memory for an unknown time:
+/// see [`Record::record_unfinished`](orlop_alloc::engine_support::Record::record_unfinished).
 #[derive(Debug)]
 pub(super) struct Sanitizer {
     copy: Vec<u8>,
@@ -53,7 +53,7 @@ impl Sanitizer {
     /// Copies the memory.
     pub(super) fn new(memory: &PlannedMemory) -> Result<Self, Unsanitizable> {
         let device = memory.root.device;
-        if memory.root.access != Access::Host {
+        if !memory.root.is_host_accessible() {
             return Err(Unsanitizable::NotHostAccessible { device });
         }
         if memory.is_streamed {
@@ -105,6 +105,9 @@ impl Sanitizer {
 
     /// Compares the bytes of all parts that were not written, and of none, with the copy, and updates it.
     pub(super) fn check(&mut self, memory: &mut PlannedMemory) -> Result<(), PlannedError> {
+        if !memory.root.is_host_accessible() {
+            return Ok(());
+        }
         let now = memory.now;
         let mut excused: Vec<(Range<usize>, usize, bool)> = Vec::new();
         for part in 0..memory.parts.len() {
@@ -142,6 +145,9 @@ impl Sanitizer {
 
     /// Returns the first byte in the range that differs from the copy.
     fn difference(&self, memory: &PlannedMemory, range: Range<usize>) -> Option<usize> {
+        if !memory.root.is_host_accessible() {
+            return None;
+        }
         let (start, copy) = (range.start, &self.copy[range.clone()]);
         let pieces = bytes(memory, range).chunks(PIECE).zip(copy.chunks(PIECE));
         let (index, (is, was)) = pieces.enumerate().find(|(_, (is, was))| is != was)?;
@@ -151,6 +157,9 @@ impl Sanitizer {
 
     /// Overwrites the bytes of a part that has ended.
     pub(super) fn end(&mut self, memory: &PlannedMemory, part: usize) {
+        if !memory.root.is_host_accessible() {
+            return;
+        }
         let range = memory.parts[part].bytes.clone();
         let count = range.len();
         // SAFETY: inside the block (`check` of the parts).

@@ -3,7 +3,6 @@
 use super::{Storage, TensorSlice, TensorSliceMut};
 use crate::borrows::Flags;
 use crate::error::{Error, Result};
-use orlop_alloc::Access;
 
 impl Storage {
     /// Borrows the bytes for reading.
@@ -17,7 +16,7 @@ impl Storage {
         if self.is_whole()
             && self.cell.last() < usize::MAX
             && let Some(guard) = self.cell.try_read()
-            && guard.block().access == Access::Host
+            && guard.block().is_host_accessible()
         {
             // SAFETY: a block's bytes in use are initialised (a block's obligations).
             return Ok(unsafe { TensorSlice::new(guard.block().ptr, guard.bytes(), guard) });
@@ -45,7 +44,7 @@ impl Storage {
     pub fn write(&self) -> Result<TensorSliceMut<'_, u8>> {
         if self.is_whole()
             && let Some(guard) = self.cell.try_write()
-            && guard.block().access == Access::Host
+            && guard.block().is_host_accessible()
         {
             // SAFETY: as in `read`.
             return Ok(unsafe { TensorSliceMut::new(guard.block().ptr, guard.bytes(), guard) });

@@ -5,7 +5,7 @@ use super::memory::Origin;
 use super::release::nothing_like;
 use crate::borrows::Flags;
 use crate::error::Result;
-use orlop_alloc::{Access, Block, Error as AllocError, MemoryBlock};
+use orlop_alloc::{Block, MemoryBlock};
 use orlop_context::Context;
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -123,7 +123,7 @@ impl<'a> ReadGuard<'a> {
     ///
     /// # Errors
     ///
-    /// [`NotHostAccessible`](AllocError::NotHostAccessible).
+    /// [`NotHostAccessible`](orlop_alloc::Error::NotHostAccessible).
     #[inline]
     pub(crate) fn host(&self) -> Result<NonNull<u8>> {
         host(self.block())
@@ -179,7 +179,7 @@ impl<'a> WriteGuard<'a> {
     ///
     /// # Errors
     ///
-    /// [`NotHostAccessible`](AllocError::NotHostAccessible).
+    /// [`NotHostAccessible`](orlop_alloc::Error::NotHostAccessible).
     #[inline]
     pub(crate) fn host(&self) -> Result<NonNull<u8>> {
         host(self.block())
@@ -299,10 +299,8 @@ impl<'a> InspectGuard<'a> {
 
 #[inline]
 fn host(block: &MemoryBlock) -> Result<NonNull<u8>> {
-    match block.access {
-        Access::Host => Ok(block.ptr),
-        Access::Device | Access::None => Err(AllocError::NotHostAccessible { device: block.device }.into()),
-    }
+    block.check_host()?;
+    Ok(block.ptr)
 }
 
 impl Drop for ReadGuard<'_> {

@@ -10,7 +10,7 @@ use super::write_registration::WriteRegistration;
 use crate::Tensor;
 use crate::borrows::Flags;
 use crate::error::{Error, Result, Unresizable};
-use orlop_alloc::{Block, Deleter, engine_support::Record};
+use orlop_alloc::{Access, Block, Deleter, engine_support::Record};
 use orlop_core::Alignment;
 use std::ops::Range;
 
@@ -63,6 +63,10 @@ impl Storage {
                 return Err(
                     orlop_core::Error::OutOfStorage { end_bytes, storage_bytes: guard.bytes() }.into()
                 );
+            }
+            if whole.access == Access::Host {
+                // The part would not know that a device may still use the whole.
+                whole.check_host()?;
             }
             // SAFETY: inside the block: `start + len` is at most the bytes in use.
             let ptr = unsafe { whole.ptr.add(self.start) };

@@ -1,17 +1,17 @@
 //! Copies of bytes between blocks, and between blocks and host memory.
 //!
-//! How a block can be accessed depends on its [`Access`] and not on its device: address space can be
+//! How a block can be accessed depends on its [`Access`](orlop_alloc::Access) and not on its device: address space can be
 //! registered for the CPU too. Memory that the CPU cannot access, or that nothing can access, is an error.
 //!
 //! A device accesses memory until its stream is done. The host does not wait for that: the stream is recorded
 //! on the blocks, and dropping them defers their reuse. It waits, for this stream only, if the destination is
 //! host memory, and if an allocator does not wait for streams. If waiting fails or panics, the end is
-//! unknown, and the memory is leaked.
+//! unknown: the memory is leaked, and the host cannot access a destination any more.
 
 use super::StorageCell;
 use crate::error::Result;
 use orlop_alloc::{
-    Access, Error as AllocError, MemoryBlock,
+    MemoryBlock,
     engine_support::{DeviceOps, DevicePtr, StridedLoops},
 };
 use orlop_context::Context;
@@ -42,7 +42,7 @@ impl ByteRun<'_> {
         let device = self.device();
         let ptr = match self {
             Self::Block(block, start) | Self::Kept(block, start, _) => {
-                check_reachable(block)?;
+                block.check_reachable()?;
                 // SAFETY: inside the block (guaranteed by the caller of `transfer`).
                 unsafe { block.ptr.add(*start) }
             }
@@ -51,20 +51,13 @@ impl ByteRun<'_> {
         Ok(DevicePtr { ptr, device, is_kept: matches!(self, Self::Kept(..)) })
     }
 
-    fn keep_for_good(&mut self) {
+    fn keep_for_good(&mut self, is_destination: bool) {
         match self {
+            Self::Block(block, _) | Self::Kept(block, ..) if is_destination => block.record_unfinished(),
+            // The host can still read it.
             Self::Block(block, _) | Self::Kept(block, ..) => mem::forget(block.clone()),
             Self::Host(bytes) => mem::forget(mem::take(*bytes)),
         }
-    }
-}
-
-/// Fails for blocks without accessible memory, and for CPU blocks that the CPU cannot access.
-pub(crate) fn check_reachable(block: &MemoryBlock) -> Result<()> {
-    match block.access {
-        Access::Host => Ok(()),
-        Access::Device if !block.device.is_cpu() => Ok(()),
-        Access::Device | Access::None => Err(AllocError::NotHostAccessible { device: block.device }.into()),
     }
 }
 
@@ -72,7 +65,7 @@ pub(crate) fn check_reachable(block: &MemoryBlock) -> Result<()> {
 ///
 /// # Errors
 ///
-/// [`NotHostAccessible`](AllocError::NotHostAccessible), before anything is accessed; the errors of the
+/// [`NotHostAccessible`](orlop_alloc::Error::NotHostAccessible), before anything is accessed; the errors of the
 /// device.
 ///
 /// # Safety
@@ -98,7 +91,7 @@ pub(crate) unsafe fn transfer(mut to: ByteRun<'_>, mut from: ByteRun<'_>, bytes:
 ///
 /// # Errors
 ///
-/// Those of [`transfer`]; [`CannotCast`](AllocError::CannotCast).
+/// Those of [`transfer`]; [`CannotCast`](orlop_alloc::Error::CannotCast).
 ///
 /// # Safety
 ///
@@ -163,8 +156,8 @@ struct InFlight<'a, 'b> {
 
 impl Drop for InFlight<'_, '_> {
     fn drop(&mut self) {
-        let lost = self.runs.iter_mut().zip(self.is_kept).filter(|(_, is_kept)| !is_kept);
-        lost.for_each(|(run, _)| run.keep_for_good());
+        let lost = self.runs.iter_mut().zip(self.is_kept).enumerate().filter(|(_, (_, is_kept))| !is_kept);
+        lost.for_each(|(index, (run, _))| run.keep_for_good(index == 0));
     }
 }
 

@@ -5,7 +5,7 @@ use crate::error::{Error, Result};
 use crate::host;
 use crate::plain::Plain;
 use crate::storage::{ReadGuard, Registration, TensorImpl, TensorSlice, TensorSliceMut, WriteGuard};
-use orlop_alloc::{Access, MemoryBlock};
+use orlop_alloc::MemoryBlock;
 use orlop_core::{DType, Element, Layout, Overlap};
 use std::ops::Range;
 use std::ptr::NonNull;
@@ -97,7 +97,7 @@ impl TensorImpl {
         let (layout, itemsize, block) = (&self.layout, self.dtype.size(), guard.block());
         let end = layout.element_range().end.checked_mul(itemsize)?;
         let is_inside = end <= self.storage().bytes_of(guard.bytes()) && !layout.is_empty();
-        if !is_inside || block.access != Access::Host {
+        if !is_inside || !block.is_host_accessible() {
             return None;
         }
         // SAFETY: the first element is before the end, which is inside the storage's bytes in use.
@@ -141,7 +141,7 @@ impl TensorImpl {
     fn first_of_whole<T: Plain>(&self, block: &MemoryBlock, bytes: usize) -> Option<NonNull<T>> {
         let first = block.ptr.cast::<T>();
         let is_inside = self.layout.element_range().end <= bytes / size_of::<T>();
-        (is_inside && block.access == Access::Host && first.is_aligned()).then_some(first)
+        (is_inside && block.is_host_accessible() && first.is_aligned()).then_some(first)
     }
 
     /// Returns the range of the storage from the first byte of an element to the last, gaps included.

@@ -9,7 +9,7 @@
 use super::ops::{copy_or_cast, pattern};
 use crate::error::{Error, Result};
 use crate::host;
-use crate::storage::transfer::{self, ByteRun, check_reachable, copy_elements, transfer};
+use crate::storage::transfer::{self, ByteRun, copy_elements, transfer};
 use crate::storage::{StorageCell, TensorImpl};
 use orlop_alloc::{Error as AllocError, MemoryBlock, Request, engine_support::StridedLoops};
 use orlop_context::Context;
@@ -34,7 +34,7 @@ struct BlockElements<'a> {
 impl<'a> BlockElements<'a> {
     /// Returns the elements of a layout of the tensor's storage.
     fn new(imp: &TensorImpl, layout: &Layout, (block, bytes): BlockInUse<'a>) -> Result<Self> {
-        check_reachable(block)?;
+        block.check_reachable()?;
         let itemsize = imp.dtype.size();
         layout.check_within(imp.storage().bytes_of(bytes), itemsize)?;
         let range = layout.byte_range(itemsize)?;
@@ -114,7 +114,7 @@ pub(crate) fn copy(
     let (mut bytes, layout) = fetch(&from)?;
     if to.device().is_cpu() {
         // SAFETY: the vector has the span of its layout, and the destination is inside its block, on the host
-        // (`check_reachable`), held by a write guard; its elements do not overlap (checked by the caller).
+        // (`Record::check_reachable`), held by a write guard; its elements do not overlap (checked by the caller).
         unsafe { copy_or_cast(to.first(), &to.layout, to.dtype, first(&mut bytes), &layout, from.dtype) };
         return Ok(());
     }
@@ -195,7 +195,7 @@ fn send(to: &BlockElements<'_>, from: BlockElements<'_>, storage: &StorageCell) 
     }
     let (mut bytes, packed) = (host::zeros(to.packed_bytes())?, to.packed());
     // SAFETY: the vector has the span of the packed layout, which does not overlap itself; the source is
-    // inside its block, on the host (`check_reachable`), held by a read guard.
+    // inside its block, on the host (`Record::check_reachable`), held by a read guard.
     unsafe {
         copy_or_cast(first(&mut bytes), &packed, to.dtype, from.first(), &from.layout, from.dtype);
     };

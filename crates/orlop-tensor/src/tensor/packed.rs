@@ -8,7 +8,6 @@ use crate::borrows::Flags;
 use crate::error::{Error, Result};
 use crate::plain::Plain;
 use crate::storage::TensorImpl;
-use crate::storage::transfer::check_reachable;
 use bytemuck::{Pod, Zeroable};
 use orlop_alloc::MemoryBlock;
 use std::marker::PhantomData;
@@ -79,7 +78,7 @@ impl<T: Plain, const N: usize, I: PackedIndex> PackedAccessor<T, N, I> {
         if layout.ndim() != N {
             return Err(Error::RankMismatch { expected: N, actual: layout.ndim() });
         }
-        check_reachable(block)?;
+        block.check_reachable()?;
         if !fits(imp, I::MAX) {
             return Err(Error::IndexTooNarrow { bits: 8 * size_of::<I>() });
         }

@@ -4,12 +4,13 @@
 #![expect(clippy::unwrap_used, reason = "clippy.toml allows it in test functions, but not in what they call")]
 
 use crate::mock_device::{FAR, with_device};
-use orlop_alloc::backing::{Null, Pinned};
+use orlop_alloc::backing::{Null, Pinned, System};
 use orlop_alloc::caching::Caching;
 use orlop_alloc::engine::Direct;
-use orlop_alloc::{Allocator, AllocatorRef, Error as AllocError};
+use orlop_alloc::{Allocator, AllocatorRef, Block, Error as AllocError, Request};
 use orlop_context::Context;
-use orlop_core::{DType, Device, MemoryFormat, MemoryKind};
+use orlop_core::{DType, Device, Layout, MemoryFormat, MemoryKind, Shape};
+use orlop_tensor::planned::{PlannedMemory, PlannedPart, PlannedTensor};
 use orlop_tensor::{Error, Result, Storage, Tensor, TensorOptions};
 use std::sync::Arc;
 
@@ -85,11 +86,12 @@ const OPERATIONS: &[(&str, Operation)] = &[
     ("ndarray copied", |it, _| it.to_ndarray::<f32>().map(drop)),
 ];
 
-fn refused(allocator: &AllocatorRef) {
+/// Every operation on these tensors is refused, and has no effect.
+fn operations_refused(make: impl Fn() -> Tensor) {
     let memory = |options: TensorOptions<'static>| Tensor::ones([4, 6], options).expect("memory");
     for other in [memory(TensorOptions::new()), memory(TensorOptions::new().device(FAR))] {
         for (name, operation) in OPERATIONS {
-            let it = Tensor::empty([4, 6], TensorOptions::new().allocator(allocator)).unwrap();
+            let it = make();
             let result = operation(&it, &other);
             // Growth in place copies no bytes.
             if result.is_ok() && matches!(*name, "growth" | "resize_") {
@@ -101,7 +103,12 @@ fn refused(allocator: &AllocatorRef) {
             assert_eq!((it.sizes(), it.storage().unwrap().nbytes()), (&[4, 6][..], 96), "{name}");
         }
     }
-    let it = Tensor::empty([4, 6], TensorOptions::new().allocator(allocator)).unwrap();
+}
+
+fn refused(allocator: &AllocatorRef) {
+    let make = || Tensor::empty([4, 6], TensorOptions::new().allocator(allocator)).unwrap();
+    operations_refused(make);
+    let it = make();
     assert!(it.to_string().contains("unreadable"), "{it}");
     assert!(!format!("{it:?} {}", it.diagnose()).is_empty());
     // Operations without bytes succeed.
@@ -126,6 +133,49 @@ fn address_space_is_never_touched() {
         }
         // A backing that pins memory does not report its accessibility.
         refused(&Direct::new(Pinned::new(Arc::new(Null::new(Device::CPU)))).into_ref().erase());
+    });
+}
+
+/// Returns host memory that a device may still write.
+fn unfinished(bytes: usize) -> Block {
+    let memory = Direct::new(System::new()).into_ref().allocate(&Request::new(bytes)).unwrap().share();
+    memory.record_unfinished();
+    memory.try_into_block().unwrap()
+}
+
+#[test]
+#[cfg_attr(any(miri, orlop_asan), ignore = "it leaks memory, as it must")]
+fn memory_that_a_device_may_still_write_is_never_touched() {
+    with_device(|_| {
+        let layout = || Layout::contiguous(Shape::new(&[4, 6]).unwrap());
+        operations_refused(|| {
+            Tensor::from_storage(Storage::from_block(unfinished(96)), layout(), DType::F32).unwrap()
+        });
+        operations_refused(|| {
+            let bound = Tensor::unbound([4, 6], DType::F32).unwrap();
+            bound.storage().unwrap().bind_block(unfinished(96)).unwrap();
+            bound
+        });
+        // Parts know it from the whole.
+        let part = PlannedPart::new(0, 96, [PlannedTensor::new(layout(), DType::F32, 0..2)]);
+        let mut planned = PlannedMemory::new(unfinished(96), std::slice::from_ref(&part)).unwrap();
+        let read = planned.tensor(0).unwrap().to_vec::<f32>();
+        assert!(matches!(read, Err(Error::Alloc(AllocError::NotHostAccessible { .. }))), "{read:?}");
+        assert!(planned.sanitize(true).is_err());
+        let pool = Storage::from_block(unfinished(96));
+        let bound = Tensor::unbound([4], DType::F32).unwrap();
+        let result = bound.bind_in(&pool, 0);
+        assert!(matches!(result, Err(Error::Alloc(AllocError::NotHostAccessible { .. }))), "{result:?}");
+        // The memory of a whole leaks with a part.
+        let allocator = Direct::new(System::new()).into_ref();
+        let whole = allocator.allocate(&Request::new(96)).unwrap();
+        let memory = PlannedMemory::new(whole, &[part]).unwrap();
+        let tensor = memory.tensor(0).unwrap();
+        tensor.fill_(1.0).unwrap();
+        tensor.storage().unwrap().block().unwrap().record_unfinished();
+        assert!(tensor.as_slice::<f32>().is_err());
+        drop(memory);
+        assert_eq!(allocator.stats().live(), 96);
     });
 }
 

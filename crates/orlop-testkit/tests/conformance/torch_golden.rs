@@ -52,7 +52,7 @@ fn the_release_that_orders_by_creation() {
 
 #[test]
 fn nested_routes_and_pools_that_lend_their_memory() {
-    agree("torch-golden-pools", 15);
+    agree("torch-golden-pools", 16);
 }
 
 #[test]

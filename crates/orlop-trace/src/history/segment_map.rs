@@ -114,26 +114,37 @@ impl SegmentMap {
         self.chunks.insert(chunk.address, chunk);
     }
 
+    /// Returns the chunk that ends at `address`, in the same segment.
+    pub(super) fn before(&self, address: u64) -> Option<SegmentBlock> {
+        if self.segments.contains_key(&address) {
+            return None;
+        }
+        let (_, &chunk) = self.chunks.range(..address).next_back()?;
+        (address - chunk.address == chunk.bytes).then_some(chunk)
+    }
+
     /// Merges the chunk at this address, if it is free, with its free neighbours in the segment. Returns the
     /// merged chunk.
     pub(super) fn coalesce(&mut self, address: u64) -> Option<SegmentBlock> {
-        let (start, segment) = self.segment(address)?;
         let is_free = |chunk: &SegmentBlock| chunk.state == BlockState::Free;
-        let mut before = self.chunks.range(start..=address).rev().map(|(_, chunk)| *chunk);
-        let mut chunk = before.next().filter(|chunk| chunk.address == address && is_free(chunk))?;
-        let previous = before.next().filter(is_free);
+        let mut chunk = self.chunks.get(&address).copied().filter(is_free)?;
+        let mut is_merged = false;
         let end = chunk.address + chunk.bytes;
-        if end - start < segment.bytes
-            && let Some(next) = self.chunks.get(&end).copied().filter(is_free)
+        if let Some(next) = self.chunks.get(&end).copied().filter(is_free)
+            && !self.segments.contains_key(&end)
         {
             self.chunks.remove(&end);
             chunk.bytes += next.bytes;
+            is_merged = true;
         }
-        if let Some(previous) = previous {
+        if let Some(previous) = self.before(address).filter(is_free) {
             self.chunks.remove(&address);
             chunk = SegmentBlock { bytes: previous.bytes + chunk.bytes, ..previous };
+            is_merged = true;
         }
-        self.insert(chunk);
+        if is_merged {
+            self.insert(chunk);
+        }
         Some(chunk)
     }
 }

@@ -8,7 +8,8 @@
 //! one would end.
 //!
 //! Tools look at many instants of one history. So copies of the state are stored, at distances that grow with
-//! their size: together they take no more memory than the events, and every instant is near one.
+//! their size: together they take no more memory than the events, and no more than [`MAX_STORED_CHUNKS`];
+//! every instant is near one.
 
 use super::{
     AddressRange, BlockState, DeviceHistory, EventAction, HistoryEvent, Segment, SegmentBlock, SegmentMap,
@@ -18,6 +19,9 @@ use std::collections::{BTreeMap, HashMap};
 
 /// The minimum distance between stored states, in events.
 const DISTANCE: usize = 256;
+
+/// The maximum number of chunks in the stored states of a recording whose states are of one size.
+const MAX_STORED_CHUNKS: usize = if cfg!(test) { 1 << 12 } else { 1 << 20 };
 
 /// The segments of a device over its history.
 ///
@@ -65,11 +69,15 @@ impl<'a> Timeline<'a> {
         let context = TimelineContext::of(history, SizeRules::parse(settings.unwrap_or_default()));
         let mut state = TimelineState::of(&history.start, &context.rules);
         let mut snapshots = vec![(0, state.clone())];
-        let mut next = DISTANCE.max(state.map.chunks.len());
+        let distance = |state: &TimelineState| {
+            let chunks = state.map.chunks.len();
+            DISTANCE.max(chunks).max(history.events.len().saturating_mul(chunks) / MAX_STORED_CHUNKS)
+        };
+        let mut next = distance(&state);
         for (index, event) in history.events.iter().enumerate() {
             if index == next {
                 snapshots.push((index, state.clone()));
-                next = index + DISTANCE.max(state.map.chunks.len());
+                next = index + distance(&state);
             }
             state.apply(index, event, &context);
         }
@@ -208,11 +216,15 @@ impl TimelineState {
 
     /// Allocates a block in the free chunk around it: `taken` bytes, or as many as PyTorch would take.
     fn allocate(&mut self, block: &SegmentBlock, taken: Option<u64>, rules: &SizeRules) {
-        self.shorten(block.address);
         match self.room(block) {
-            Some((chunk, room, finely)) => {
+            Some((chunk, room)) => {
                 let at = block.address - chunk.address;
-                let taken = taken.unwrap_or_else(|| rules.taken(block.requested, room, finely));
+                let taken = taken.unwrap_or_else(|| {
+                    let segment = self.map.segment(block.address).map(|(_, segment)| segment);
+                    // Small remainders are split off there.
+                    let finely = segment.is_some_and(|segment| segment.small || segment.expandable);
+                    rules.taken(block.requested, room, finely)
+                });
                 let taken = taken.clamp(block.requested.max(1), room);
                 if at > 0 {
                     self.map.insert(SegmentBlock { bytes: at, ..chunk });
@@ -226,28 +238,27 @@ impl TimelineState {
         }
     }
 
-    /// Shortens a live block that extends beyond `address`, where another begins: it was estimated too long.
-    fn shorten(&mut self, address: u64) {
-        let Some((start, _)) = self.map.segment(address) else { return };
-        let Some(chunk) = self.map.chunks.range(start..address).next_back().map(|(_, chunk)| *chunk) else {
-            return;
-        };
-        let at = address - chunk.address;
-        if chunk.state != BlockState::Free && at >= chunk.requested.max(1) && at < chunk.bytes {
-            self.map.insert(SegmentBlock { bytes: at, ..chunk });
-            self.insert_free(address, chunk.bytes - at);
+    /// Returns the free chunk in which a block begins, and its bytes from there on.
+    fn room(&mut self, block: &SegmentBlock) -> Option<(SegmentBlock, u64)> {
+        let mut chunk = self.map.chunk(block.address)?;
+        if self.shorten(&chunk, block.address) {
+            chunk = self.map.chunk(block.address)?;
         }
-    }
-
-    /// Returns the chunk in which a block begins, its bytes from there on, and whether small remainders
-    /// are split off there.
-    fn room(&self, block: &SegmentBlock) -> Option<(SegmentBlock, u64, bool)> {
-        let (_, segment) = self.map.segment(block.address)?;
-        let chunk = self.map.chunk(block.address)?;
         let at = block.address - chunk.address;
         let room = chunk.bytes.checked_sub(at).filter(|&room| room > 0 && room >= block.requested)?;
-        let free = chunk.state == BlockState::Free;
-        free.then_some((chunk, room, segment.small || segment.expandable))
+        (chunk.state == BlockState::Free).then_some((chunk, room))
+    }
+
+    /// Shortens a chunk if it is a live block that extends beyond `address`, where another begins: it was
+    /// estimated too long.
+    fn shorten(&mut self, chunk: &SegmentBlock, address: u64) -> bool {
+        let at = address - chunk.address;
+        let is_too_long = chunk.state != BlockState::Free && at >= chunk.requested.max(1) && at < chunk.bytes;
+        if is_too_long {
+            self.map.insert(SegmentBlock { bytes: at, ..*chunk });
+            self.insert_free(address, chunk.bytes - at);
+        }
+        is_too_long
     }
 
     fn insert_free(&mut self, address: u64, bytes: u64) {
@@ -281,5 +292,31 @@ impl AddressRange for SegmentBlock {
 
     fn part(&self, address: u64, bytes: u64) -> Self {
         Self { address, bytes, requested: self.requested.min(bytes), ..*self }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_stored_states_of_a_long_recording_are_limited() {
+        const BLOCKS: u64 = 200;
+        let mut history = DeviceHistory::default();
+        history.events.push(HistoryEvent::new(EventAction::RegionReserved, 0x1000, 512 * (BLOCKS + 1)));
+        let event = |action, block: u64| HistoryEvent::new(action, 0x1000 + 512 * block, 512);
+        history.events.extend((0..BLOCKS).map(|block| event(EventAction::Allocate, block)));
+        for _ in 0..10_000 {
+            history.events.push(event(EventAction::Allocate, BLOCKS));
+            history.events.push(event(EventAction::FreeCompleted, BLOCKS));
+        }
+        let timeline = Timeline::new(&history);
+        let stored: usize = timeline.snapshots.iter().map(|(_, state)| state.map.chunks.len()).sum();
+        assert!((MAX_STORED_CHUNKS / 2..MAX_STORED_CHUNKS * 2).contains(&stored), "{stored}");
+        for (events, last) in [(10_000, BlockState::Live), (10_001, BlockState::Free)] {
+            let blocks = &timeline.after(events)[0].blocks;
+            let found = blocks.last().map(|block| block.state);
+            assert_eq!((blocks.len() as u64, found), (BLOCKS + 1, Some(last)), "{events}");
+        }
     }
 }

@@ -75,6 +75,7 @@ impl<B: Backing> ArenaCore<B> {
     ) -> Self {
         let segments = Segments {
             all: Vec::new(),
+            free: Vec::new(),
             current: Vec::new(),
             next_segment: bytes.max(Alignment::PLANNED.bytes()),
             reserved: 0,

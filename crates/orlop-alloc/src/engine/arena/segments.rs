@@ -28,6 +28,8 @@ const MAX_AFTER: u32 = 4096;
 pub(super) struct Segments {
     /// All segments by number; `None` is unused. Blocks are allocated from the last one in `current`.
     pub(super) all: Vec<Option<Segment>>,
+    /// The numbers of the unused ones.
+    pub(super) free: Vec<usize>,
     /// Indices of the segments that are not retired, in the order they were added.
     pub(super) current: Vec<usize>,
     /// The minimum size of the next segment in bytes.
@@ -260,7 +262,9 @@ impl Segments {
     pub(super) fn metadata(&self) -> usize {
         let extents: usize = self.all.iter().flatten().map(|segment| segment.extents.capacity()).sum();
         let leased = self.leased.map_or(0, |leased| leased.extents);
-        self.all.capacity() * size_of::<Option<Segment>>() + (extents + leased) * size_of::<Range<usize>>()
+        self.all.capacity() * size_of::<Option<Segment>>()
+            + self.free.capacity() * size_of::<usize>()
+            + (extents + leased) * size_of::<Range<usize>>()
     }
 
     /// Checks the figures. No segment is leased.
@@ -274,6 +278,9 @@ impl Segments {
                 let rule = "a segment has its live blocks in the bytes in use";
                 return Err(Error::Corrupt { rule, address: segment.region.address() });
             }
+        }
+        if self.all.iter().flatten().count() + self.free.len() != self.all.len() {
+            return Err(Error::Corrupt { rule: "the free numbers are those of no segment", address: 0 });
         }
         if reserved != self.reserved || self.leased.is_some() {
             return Err(Error::Corrupt { rule: "the reserved bytes add up", address: 0 });
@@ -299,7 +306,7 @@ impl Segments {
         let segment =
             Segment { region, used: 0, dirty: 0, live: 0, returned: 0, retired: false, extents: Vec::new() };
         let segment = Some(segment);
-        let number = match self.all.iter().position(Option::is_none) {
+        let number = match self.free.pop() {
             Some(number) => {
                 self.all[number] = segment;
                 number
@@ -314,6 +321,7 @@ impl Segments {
 
     pub(super) fn remove(&mut self, number: usize) -> Option<Region> {
         let segment = self.all.get_mut(number)?.take()?;
+        self.free.push(number);
         self.reserved -= segment.region.bytes;
         self.watches.note(self.event(RegionAction::Released, &segment.region));
         Some(segment.region)

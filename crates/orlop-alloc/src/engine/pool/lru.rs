@@ -286,6 +286,14 @@ impl Lru {
         }
     }
 
+    /// Forgets all sizes if no block is cached, and frees the metadata of them.
+    pub(super) fn forget_sizes(&mut self) {
+        if self.len() == 0 {
+            (self.by_size, self.classes, self.bottoms) = Default::default();
+            self.recent = [(0, 0); RECENT];
+        }
+    }
+
     /// Returns the bytes of the cache's own metadata.
     pub(super) fn metadata(&self) -> usize {
         let blocks: usize = self.classes.iter().map(|class| class.blocks.capacity()).sum();

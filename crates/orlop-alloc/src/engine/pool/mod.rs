@@ -211,6 +211,9 @@ unsafe impl<B: Backing> Allocator for Pool<B> {
                 excess = excess.saturating_sub(record.granted as u64);
                 gone.push(record);
             }
+            if target == 0 {
+                cache.forget_sizes();
+            }
         });
         // SAFETY: the blocks were cached, so they are not in use, and their regions were reserved with
         // this alignment.
@@ -299,6 +302,25 @@ mod tests {
         let address = pool.allocate(&Request::new(1000)).map(|block| block.as_ptr()).unwrap();
         assert_eq!(pool.allocate(&Request::new(1024)).unwrap().as_ptr(), address);
         assert_ne!(pool.allocate(&Request::new(1025)).unwrap().as_ptr(), address);
+    }
+
+    #[test]
+    fn a_trimmed_pool_keeps_nothing_of_the_sizes_it_had() {
+        let pool = Pool::new(System::new()).into_ref();
+        let metadata = || pool.stats().usage.metadata;
+        let used = pool.allocate(&Request::new(64)).unwrap();
+        pool.trim(0);
+        let before = metadata();
+        for size in 1..if cfg!(miri) { 10 } else { 1000 } {
+            drop(pool.allocate(&Request::new(64 * size)).unwrap());
+        }
+        assert!(metadata() > before);
+        pool.trim(0);
+        assert_eq!((metadata(), pool.stats().usage.reserved), (before, 64));
+        // A block that was in use meanwhile is cached like any other.
+        let address = used.as_ptr();
+        drop(used);
+        assert_eq!(pool.allocate(&Request::new(64)).unwrap().as_ptr(), address);
     }
 
     #[test]

@@ -46,6 +46,8 @@ pub(super) struct SegmentPart {
 #[derive(Debug, Default)]
 pub(super) struct UpstreamSegments {
     all: Vec<Option<UpstreamSegment>>,
+    /// The indices of `None` in `all`.
+    free: Vec<usize>,
     streams: Vec<StreamSegments>,
     /// The size of the first segment of a stream.
     first: usize,
@@ -115,10 +117,10 @@ impl UpstreamSegments {
         let dirty = if alone { 0 } else { block.len() };
         let mut segment =
             UpstreamSegment { block, used: 0, dirty, live: 0, retired: alone, extents: Vec::new() };
-        let number = self.all.iter().position(Option::is_none).unwrap_or(self.all.len());
+        let number = self.free.last().copied().unwrap_or(self.all.len());
         let part = segment.bump(number, bytes, align)?;
-        match self.all.get_mut(number) {
-            Some(place) => *place = Some(segment),
+        match self.free.pop() {
+            Some(free) => self.all[free] = Some(segment),
             None => self.all.push(Some(segment)),
         }
         if !alone {
@@ -189,6 +191,7 @@ impl UpstreamSegments {
 
     fn remove(&mut self, number: usize) -> Option<Block> {
         let segment = self.all.get_mut(number)?.take()?;
+        self.free.push(number);
         self.reserved -= segment.block.len();
         Some(segment.block)
     }
@@ -244,6 +247,9 @@ impl UpstreamSegments {
                 let rule = "a segment has its live blocks in the bytes in use";
                 return Err(Error::Corrupt { rule, address: segment.block.as_ptr().as_ptr().addr() });
             }
+        }
+        if self.count() + self.free.len() != self.all.len() {
+            return Err(Error::Corrupt { rule: "the free indices are those of no segment", address: 0 });
         }
         let reserved: usize = self.all.iter().flatten().map(|segment| segment.block.len()).sum();
         if reserved > self.reserved {

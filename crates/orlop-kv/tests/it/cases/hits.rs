@@ -3,7 +3,7 @@
 use super::{builder, full, oracle, state, tokens, window};
 use crate::oracle::Oracle;
 use orlop_kv::{
-    Adapter, AdmissionRequest, ChainFields, KvEvent, MissCause, RemovalReason, Tenant, Visibility,
+    Adapter, AdmissionRequest, ChainFields, KvError, KvEvent, MissCause, RemovalReason, Tenant, Visibility,
 };
 use std::collections::HashSet;
 
@@ -165,4 +165,49 @@ fn a_miss_has_a_cause() {
     assert_eq!(stats.missed_tokens(MissCause::BelowUnit), 10);
     assert_eq!(stats.missed_tokens(MissCause::NeverSeen), 33 + 64);
     assert_eq!(stats.missed_tokens(MissCause::Evicted), 33 - 16 * (stats.hit_tokens / 16));
+}
+
+/// LMCache#1969: two requests of 34 tokens, seven blocks. The one that makes room for the other finds its
+/// complete blocks again.
+#[test]
+fn a_preempted_request_finds_its_blocks_again() {
+    let mut oracle = oracle(vec![full(16)], 7);
+    let first = oracle.admit(&tokens(1, 34), 1).unwrap();
+    oracle.prefill(first).unwrap();
+    let second = oracle.admit(&tokens(2, 34), 1).unwrap();
+    oracle.prefill(second).unwrap();
+    // Behind what they were pledged: the last free block, and then one that is missing.
+    oracle.append(first, 30).unwrap();
+    let missing = oracle.append(first, 4);
+    assert!(matches!(missing, Err(KvError::OutOfPages { needed: 1, available: 0, .. })), "{missing:?}");
+    oracle.close();
+    oracle.settle_all();
+    oracle.finish(second);
+    let first = 0;
+    oracle.append(first, 4).unwrap();
+    oracle.close();
+    oracle.settle_all();
+    assert_eq!(probe(&oracle, Oracle::fields(), &tokens(2, 34)), 32);
+    oracle.finish(first);
+    let prompt = tokens(2, 34);
+    let request = AdmissionRequest::new(Oracle::fields(), &prompt, 1);
+    let before = oracle.books();
+    let resumed = oracle.admit_by(&AdmissionRequest { resumed: true, ..request }).unwrap();
+    oracle.prefill(resumed).unwrap();
+    let after = oracle.books();
+    assert_eq!(after.resumed_hit_tokens - before.resumed_hit_tokens, 32);
+    assert_eq!(after.hit_tokens, before.hit_tokens);
+}
+
+/// llama.cpp#12160: a prompt leaves out a part of an earlier one. What follows that part is at other
+/// positions: it is computed, and the earlier prompt is found as it was.
+#[test]
+fn blocks_behind_a_part_that_was_left_out_are_not_reused() {
+    let mut oracle = oracle(vec![full(16)], 16);
+    let whole = tokens(1, 97);
+    oracle.serve(&whole);
+    let without = [&whole[..32], &whole[64..]].concat();
+    assert_eq!(oracle.serve(&without), 32);
+    assert_eq!(probe(&oracle, Oracle::fields(), &whole), 96);
+    assert_eq!(probe(&oracle, Oracle::fields(), &without), 64);
 }

@@ -1,6 +1,7 @@
 //! Bugs that managers of KV memory had, as cases: each test names the public report that it retells.
 
 mod admission;
+mod arrays;
 mod contract;
 mod drafts;
 mod events;

@@ -10,7 +10,6 @@ use crate::borrows::Flags;
 use crate::error::Result;
 use crate::error::dlpack::DlpackError;
 use crate::storage::TensorImpl;
-use crate::storage::transfer::check_reachable;
 use crate::tensor::Tensor;
 use orlop_alloc::MemoryBlock;
 use orlop_core::{Error as LayoutError, Quantity, Strides};
@@ -107,7 +106,7 @@ fn hand_out<M: ManagedTensor>(
     flags: u64,
 ) -> Result<Managed<M>> {
     imp.storage().check_own_process("exporting")?;
-    check_reachable(block)?;
+    block.check_reachable()?;
     let (layout, device) = (&imp.layout, DLDevice::try_from(block.device)?);
     let data = if layout.is_empty() {
         ptr::null_mut()

@@ -252,6 +252,13 @@ fn memory_that_a_device_may_use_is_kept() {
     context.scope(|| {
         let lost = Tensor::empty([10], TensorOptions::new().device(device)).unwrap();
         assert!(lost.fill_(1).is_err());
+        let [source, destination] = [1, 2].map(|value| Tensor::full([10], value, DType::F32).unwrap());
+        assert!(lost.copy_(&source).is_err());
+        assert_eq!(source.to_vec::<f32>().unwrap(), [1.0; 10], "it is only read");
+        assert!(destination.copy_(&lost).is_err());
+        let read = destination.to_vec::<f32>();
+        let refused = crate::Error::Alloc(orlop_alloc::Error::NotHostAccessible { device: Device::CPU });
+        assert_eq!(read.unwrap_err().to_string(), refused.to_string(), "it may change");
         drop(lost);
     });
     assert_eq!(allocator.stats().totals.all.live_blocks(), 1);

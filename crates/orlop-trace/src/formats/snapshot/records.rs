@@ -190,7 +190,7 @@ impl SnapshotRecord for EventFields {
             Word::UserMetadata => self.text = value.text(builder)?,
             Word::CompileContext => {
                 let context = value.text(builder)?;
-                let none = Word::of(builder.sites.name(context)) == Word::NotAvailable;
+                let none = builder.sites.name(context) == Word::NotAvailable.text();
                 self.context = if none { TextId::NONE } else { context };
             }
             Word::PoolId | Word::SegmentPoolId => self.pool = value.scalar()?.pair(),

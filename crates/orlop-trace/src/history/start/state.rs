@@ -57,15 +57,6 @@ impl StartState {
         self.map.chunk(address).is_some_and(|chunk| chunk.state != BlockState::Free)
     }
 
-    /// Returns the chunk that ends at `address`, in the same segment.
-    fn before(&self, address: u64) -> Option<SegmentBlock> {
-        if self.map.segments.contains_key(&address) {
-            return None;
-        }
-        let (_, &chunk) = self.map.chunks.range(..address).next_back()?;
-        (address - chunk.address == chunk.bytes).then_some(chunk)
-    }
-
     /// Undoes the request to free a pending block.
     pub(super) fn revive(&mut self, address: u64) {
         if let Some(chunk) = self.map.chunks.get_mut(&address) {
@@ -76,7 +67,7 @@ impl StartState {
     /// Undoes an allocation: the block merges with its free neighbours.
     pub(super) fn free(&mut self, address: u64) {
         let Some(chunk) = self.map.chunks.get(&address).copied() else { return };
-        if let Some(previous) = self.before(address).filter(|chunk| chunk.state == BlockState::Free) {
+        if let Some(previous) = self.map.before(address).filter(|chunk| chunk.state == BlockState::Free) {
             self.close(previous.address, previous.bytes);
         }
         self.open.remove(&address);
@@ -93,7 +84,7 @@ impl StartState {
     /// Adds the free chunk at `address` to the open block before it, if it is too small to be free. Something
     /// is known to begin where the chunk ends.
     fn close(&mut self, address: u64, bytes: u64) {
-        let Some(block) = self.before(address).filter(|block| self.open.contains(&block.address)) else {
+        let Some(block) = self.map.before(address).filter(|block| self.open.contains(&block.address)) else {
             return;
         };
         let Some((_, segment)) = self.map.segment(address) else { return };

@@ -16,6 +16,7 @@
 //! |---|---|
 //! | `source` | buffered bytes |
 //! | `virtual_machine` | opcodes |
+//! | `code_opcodes` | those that run code |
 //! | `arena` | the values |
 //! | `convert` | converting values to records |
 //! | `stored_events` | the events that were converted |
@@ -23,6 +24,7 @@
 //! Reference for the opcodes: `Lib/pickletools.py` of CPython.
 
 mod arena;
+mod code_opcodes;
 mod convert;
 mod source;
 mod stored_events;

@@ -28,6 +28,18 @@ impl<R: Read> PickleSource<R> {
         self.passed + self.at as u64
     }
 
+    /// Returns the bytes in the buffer that were not read yet.
+    #[inline]
+    pub(super) fn buffered(&self) -> &[u8] {
+        self.buffer.get(self.at..self.filled).unwrap_or_default()
+    }
+
+    /// Skips `bytes` of the [buffered](Self::buffered) bytes.
+    #[inline]
+    pub(super) fn skip(&mut self, bytes: usize) {
+        self.at = (self.at + bytes).min(self.filled);
+    }
+
     #[cold]
     fn fill(&mut self) -> Result<()> {
         self.passed += self.filled as u64;

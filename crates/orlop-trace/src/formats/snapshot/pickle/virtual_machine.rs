@@ -1,6 +1,7 @@
 //! The pickle virtual machine, without the opcodes that run code.
 
 use super::arena::{Chain, FALSE, NodeId, ODD, PickleNode, PickleValue, TRUE};
+use super::code_opcodes::name_of_code;
 use super::convert::NodeConverter;
 use super::source::PickleSource;
 use crate::formats::snapshot::build::SnapshotBuilder;
@@ -49,6 +50,7 @@ impl<'b, R: Read> PickleMachine<'b, R> {
     /// Runs the pickle. Returns the values, and which of them is the result.
     pub(super) fn run(mut self) -> Result<(NodeConverter, NodeId)> {
         loop {
+            self.push_known_memos();
             self.offset = self.source.offset();
             self.opcode = self.source.byte()?;
             if self.opcode == b'.' {
@@ -126,7 +128,7 @@ impl<'b, R: Read> PickleMachine<'b, R> {
                 let top = self.top()?;
                 self.push(top)
             }
-            opcode => Err(match code_opcode(opcode) {
+            opcode => Err(match name_of_code(opcode) {
                 Some(name) => TraceError::RunsCode { opcode: name, offset: self.offset },
                 None => TraceError::Opcode { opcode, offset: self.offset },
             }),
@@ -304,6 +306,26 @@ impl<'b, R: Read> PickleMachine<'b, R> {
         }
     }
 
+    /// Executes the buffered BINGET and LONG_BINGET that come next, up to the first that fails: most opcodes
+    /// of a snapshot are frames of stacks.
+    fn push_known_memos(&mut self) {
+        let bytes = self.source.buffered();
+        let mut read = 0;
+        while self.stack.len() < MAX_VALUES {
+            let (index, length) = match bytes.get(read..) {
+                Some(&[b'h', index, ..]) => (usize::from(index), 2),
+                Some(&[b'j', a, b, c, d, ..]) => (u32::from_le_bytes([a, b, c, d]) as usize, 5),
+                _ => break,
+            };
+            match self.memo.get(index) {
+                Some(&node) if node != UNSET => self.stack.push(PickleValue::Node(node)),
+                _ => break,
+            }
+            read += length;
+        }
+        self.source.skip(read);
+    }
+
     fn put(&mut self, index: u64) -> Result<()> {
         // Each put takes a byte: a larger index is invalid, and would cost memory.
         if index > self.offset {
@@ -369,24 +391,4 @@ impl<'b, R: Read> PickleMachine<'b, R> {
     fn literal(&self) -> TraceError {
         TraceError::Literal { offset: self.offset }
     }
-}
-
-/// Returns the name of an opcode that imports, calls, or requests an object from the program.
-fn code_opcode(opcode: u8) -> Option<&'static str> {
-    Some(match opcode {
-        b'c' => "GLOBAL",
-        0x93 => "STACK_GLOBAL",
-        b'R' => "REDUCE",
-        b'b' => "BUILD",
-        b'i' => "INST",
-        b'o' => "OBJ",
-        0x81 => "NEWOBJ",
-        0x92 => "NEWOBJ_EX",
-        0x82 => "EXT1",
-        0x83 => "EXT2",
-        0x84 => "EXT4",
-        b'P' => "PERSID",
-        b'Q' => "BINPERSID",
-        _ => return None,
-    })
 }

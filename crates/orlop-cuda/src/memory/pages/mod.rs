@@ -15,9 +15,15 @@
 //!    which a backing whose `remap` fails may do. It then has an entry without a handle, so that `unmap`
 //!    counts it as gone.
 
+mod exported;
+mod options;
+
+pub(crate) use self::exported::{MappedPages, PageHandle};
+pub use self::options::{PageHandleType, PageOptions};
+
 use super::to_host_size;
 use crate::device::{DeviceState, DriverScope};
-use crate::driver::abi::{self, AccessDescriptor, AllocationProperties};
+use crate::driver::abi::{self, AccessDescriptor};
 use crate::driver::call;
 use crate::error::CudaError;
 use orlop_alloc::engine_support::trace_guarded;
@@ -27,8 +33,7 @@ use std::collections::BTreeMap;
 /// The pages of a device that one backing has mapped.
 #[derive(Debug)]
 pub(crate) struct DevicePages {
-    /// Whether other hardware can access them.
-    is_rdma: bool,
+    options: PageOptions,
     granularity: usize,
     mapped: Mutex<BTreeMap<usize, MappedPage>>,
 }
@@ -43,11 +48,11 @@ struct MappedPage {
 
 impl DevicePages {
     /// Returns `None` if the device cannot map pages.
-    pub(super) fn new(device: &DeviceState, is_rdma: bool) -> Result<Option<Self>, CudaError> {
+    pub(crate) fn new(device: &DeviceState, options: PageOptions) -> Result<Option<Self>, CudaError> {
         if device.attribute(abi::ATTRIBUTE_VIRTUAL_MEMORY)? == 0 {
             return Ok(None);
         }
-        let properties = AllocationProperties::on_device(device.number(), is_rdma);
+        let properties = options.properties(device);
         let mut granularity = 0;
         let scope = device.enter()?;
         // SAFETY: it reads the properties, and writes one number. (0: the minimum.)
@@ -59,7 +64,7 @@ impl DevicePages {
         }?;
         // A granularity that is no power of two would be a bug of the driver.
         let usable = granularity.is_power_of_two();
-        Ok(usable.then(|| Self { is_rdma, granularity, mapped: Mutex::default() }))
+        Ok(usable.then(|| Self { options, granularity, mapped: Mutex::default() }))
     }
 
     /// Allows all devices that were enabled to access the pages that are mapped.
@@ -73,7 +78,7 @@ impl DevicePages {
         Ok(())
     }
 
-    pub(super) fn granularity(&self) -> usize {
+    pub(crate) fn granularity(&self) -> usize {
         self.granularity
     }
 
@@ -89,7 +94,7 @@ impl DevicePages {
         Err(CudaError::Unsupported { device: device.device(), what })
     }
 
-    pub(super) fn reserve(&self, device: &DeviceState, bytes: usize) -> Result<usize, CudaError> {
+    pub(crate) fn reserve(&self, device: &DeviceState, bytes: usize) -> Result<usize, CudaError> {
         let (bytes, mut address) = (self.whole(bytes)?, 0);
         let scope = device.enter()?;
         // SAFETY: it writes one address.
@@ -100,7 +105,7 @@ impl DevicePages {
     /// # Safety
     ///
     /// As for `DeviceBacking::release_addresses`.
-    pub(super) unsafe fn release(
+    pub(crate) unsafe fn release(
         &self,
         device: &DeviceState,
         address: usize,
@@ -126,7 +131,7 @@ impl DevicePages {
         page: usize,
     ) -> Result<(), CudaError> {
         self.check_page(device, page)?;
-        let properties = AllocationProperties::on_device(device.number(), self.is_rdma);
+        let properties = self.options.properties(device);
         let mut mapped = self.mapped.lock();
         let scope = device.enter()?;
         // SAFETY: pages that the driver refused to unmap before; the addresses are not in use.

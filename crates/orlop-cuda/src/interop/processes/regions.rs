@@ -1,16 +1,14 @@
-//! Memory that processes share: a block is exported as bytes, and opened by another process.
+//! Blocks in regions: exported as bytes, and opened by another process.
 
+use super::{ImportedMemory, OpenImport};
 use crate::device::{self, CudaDevice, DeviceState};
-use crate::driver::abi::{self, DeviceAddress, IpcMemoryHandle};
+use crate::driver::abi::{self, DeviceAddress, IpcHandle};
 use crate::error::CudaError;
-use orlop_alloc::engine_support::trace_guarded;
 use orlop_alloc::{Block, Deleter, Result};
-use std::ptr;
-use std::sync::atomic::Ordering;
 
 /// The driver's handle of an allocation, and the place of a block in it: in bytes, 64 and twice eight.
 struct ExportedBlock {
-    handle: IpcMemoryHandle,
+    handle: IpcHandle,
     offset: u64,
     bytes: u64,
 }
@@ -25,7 +23,7 @@ impl ExportedBlock {
         let (offset, rest) = rest.split_first_chunk()?;
         let (bytes, rest) = rest.split_first_chunk()?;
         let [offset, bytes] = [offset, bytes].map(|number| u64::from_le_bytes(*number));
-        rest.is_empty().then_some(Self { handle: IpcMemoryHandle(*handle), offset, bytes })
+        rest.is_empty().then_some(Self { handle: IpcHandle(*handle), offset, bytes })
     }
 }
 
@@ -39,7 +37,8 @@ impl CudaDevice {
     ///
     /// # Errors
     ///
-    /// [`CudaError::NotOnDevice`]; [`CudaError::Unsupported`] for pages, managed memory and memory of pools,
+    /// [`CudaError::NotOnDevice`]; [`CudaError::Unsupported`] for pages, which
+    /// [`CudaDevice::export_pages`] exports, managed memory and memory of pools,
     /// and for an empty block; failures of the driver.
     pub fn export_memory(&self, block: &Block) -> std::result::Result<Vec<u8>, CudaError> {
         let address = block.as_ptr().as_ptr().addr();
@@ -48,7 +47,7 @@ impl CudaDevice {
         }
         let unsupported = CudaError::Unsupported {
             device: self.device(),
-            what: "exporting memory that is not in regions of its own: see CudaMemory::in_regions",
+            what: "exporting memory that is not in regions: see CudaMemory::in_regions and export_pages",
         };
         if block.is_empty() {
             return Err(unsupported);
@@ -57,7 +56,7 @@ impl CudaDevice {
         let (start, _) = self.state().allocation_of(address)?;
         let get = self.driver().symbols.cuIpcGetMemHandle;
         let get = get.ok_or(CudaError::DriverTooOld { symbol: "cuIpcGetMemHandle" })?;
-        let mut handle = IpcMemoryHandle([0; 64]);
+        let mut handle = IpcHandle([0; 64]);
         let scope = self.state().enter()?;
         // SAFETY: it writes one handle.
         let code = unsafe { get(&raw mut handle, start) };
@@ -89,14 +88,14 @@ impl CudaDevice {
     ///    block until the result is closed: it was dropped, and [`CudaDevice::open_imports`] does not count
     ///    it. If the driver failed to close it, that is when this process has ended.
     /// 2. No two processes access the memory at once if one of them writes: each waits for its own work
-    ///    before it tells the other.
+    ///    before it tells the other, or records a [`ProcessEvent`](crate::ProcessEvent) that the other's
+    ///    stream waits for.
     pub unsafe fn import_memory(&self, exported: &[u8]) -> Result<Block> {
         device::run_deferred_frees();
         let wrong = CudaError::NotExported { device: self.device() };
         let exported = ExportedBlock::of(exported).ok_or(wrong)?;
         let base = self.state().open_exported(exported.handle)?;
-        self.state().open_imports.fetch_add(1, Ordering::Relaxed);
-        let close = ClosedAtDrop { device: self.clone(), base };
+        let close = OpenImport::new(self, ImportedMemory::Region(base));
         let (start, bytes) = self.state().allocation_of(base)?;
         let inside = exported.offset.checked_add(exported.bytes).is_some_and(|end| end <= bytes as u64);
         if start != base || !inside {
@@ -106,16 +105,6 @@ impl CudaDevice {
         // SAFETY: the driver has mapped it until it is closed, and others are ordered (guaranteed by the
         // caller).
         unsafe { self.foreign_block(base + exported.offset, bytes, Deleter::from_owner(close)) }
-    }
-
-    /// Returns the number of blocks of [`CudaDevice::import_memory`] whose memory is open: live ones, and
-    /// dropped ones that a capture keeps open, or that the driver failed to close. Closes those that an ended
-    /// capture kept open.
-    #[must_use]
-    pub fn open_imports(&self) -> usize {
-        device::run_deferred_frees();
-        // Acquire: with the decrement after a close, which comes before what the exporting process is told.
-        self.state().open_imports.load(Ordering::Acquire)
     }
 }
 
@@ -135,7 +124,7 @@ impl DeviceState {
         Ok((start, bytes))
     }
 
-    fn open_exported(&self, handle: IpcMemoryHandle) -> std::result::Result<DeviceAddress, CudaError> {
+    fn open_exported(&self, handle: IpcHandle) -> std::result::Result<DeviceAddress, CudaError> {
         let open = self.driver.symbols.cuIpcOpenMemHandle_v2;
         let open = open.ok_or(CudaError::DriverTooOld { symbol: "cuIpcOpenMemHandle" })?;
         let mut base = 0;
@@ -146,39 +135,17 @@ impl DeviceState {
         Ok(base)
     }
 
-    /// Closes memory of another process, after the work of the default stream.
-    fn close_exported(&self, base: DeviceAddress) -> std::result::Result<(), CudaError> {
+    /// Closes a region of another process.
+    ///
+    /// # Safety
+    ///
+    /// It was opened once for this call, and is not used any more.
+    pub(super) unsafe fn close_exported(&self, base: DeviceAddress) -> std::result::Result<(), CudaError> {
         let close = self.driver.symbols.cuIpcCloseMemHandle;
         let close = close.ok_or(CudaError::DriverTooOld { symbol: "cuIpcCloseMemHandle" })?;
         let scope = self.enter()?;
-        scope.finish_stream(ptr::null_mut())?;
-        // SAFETY: opened once for this call, and not used any more.
+        // SAFETY: guaranteed by the caller.
         let code = unsafe { close(base) };
-        scope.driver().check("cuIpcCloseMemHandle", code)?;
-        // Release: see `open_imports`.
-        self.open_imports.fetch_sub(1, Ordering::Release);
-        Ok(())
-    }
-}
-
-/// Memory of another process, which is closed when this is dropped.
-struct ClosedAtDrop {
-    device: CudaDevice,
-    base: DeviceAddress,
-}
-
-impl Drop for ClosedAtDrop {
-    fn drop(&mut self) {
-        let (device, base) = (self.device.clone(), self.base);
-        // A failure is counted by `open_imports`.
-        match device.state().close_exported(base) {
-            Ok(()) => {}
-            Err(CudaError::Capturing { .. }) => {
-                device::free_after_capture(Box::new(move || device.state().close_exported(base)));
-            }
-            Err(error) => {
-                trace_guarded(|| tracing::error!(%error, "memory of another process was not closed"));
-            }
-        }
+        Ok(scope.driver().check("cuIpcCloseMemHandle", code)?)
     }
 }

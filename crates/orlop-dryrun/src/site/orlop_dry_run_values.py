@@ -1,0 +1,380 @@
+"""Computes small tensors on the host: those that follow from values which the host knows.
+
+Kernels do nothing in a dry run. But masks of padding, lengths, positions and labels follow from tensors that the
+program copied to the device or filled, and they decide sizes and branches. An operation of `OPERATIONS` runs as it
+does without this module, so that it allocates the same; if all of its operands are known, then it is repeated on
+the host, and its results are known too. They are kept by storage, for as long as the storage exists.
+"""
+import ctypes
+import functools
+import warnings
+
+MAX_BYTES = 64 << 10
+MAX_STORAGES = 4096
+
+# Operations whose results are known if their operands are. In-place forms have an underscore more.
+OPERATIONS = set(
+    "abs add all amax amin any argmax argmin bitwise_and bitwise_left_shift bitwise_not bitwise_or"
+    " bitwise_right_shift bitwise_xor bucketize cat ceil clamp clamp_max clamp_min copy count_nonzero cumprod cumsum"
+    " div equal eq exp fill flip floor floor_divide fmod gather ge gt index index_add index_copy index_fill"
+    " index_put _index_put_impl index_select isin isnan le log logical_and logical_not logical_or logical_xor lt"
+    " masked_fill masked_scatter max maximum mean min minimum mul ne neg nonzero pow reciprocal remainder"
+    " repeat_interleave roll round rsqrt scatter scatter_add searchsorted sign sort sqrt sub sum topk tril triu trunc"
+    " unique_consecutive unique_dim _unique2 where zero bincount histc _local_scalar_dense".split()
+)
+# Factories that write to an argument.
+FACTORIES = {"aten::arange.start_out", "aten::linspace.out", "aten::eye.m_out", "aten::eye.out"}
+# What writes random values, or values that no operand tells.
+RANDOM = set("bernoulli_ cauchy_ exponential_ geometric_ log_normal_ normal_ random_ uniform_".split())
+# What changes a scale in training only if a gradient is not finite.
+SCALES = {"_amp_foreach_non_finite_check_and_unscale_", "_amp_update_scale_"}
+# In-place operations whose result does not depend on what was there.
+OVERWRITING = {"fill_", "zero_", "copy_"}
+# Operations whose results have as many rows as their values tell.
+SIZED = {"nonzero", "_unique2", "unique_consecutive", "unique_dim"}
+
+REPEATS, BINS = 0, 1
+NUMBERS = (bool, int, float, complex)
+
+
+class Unknown(Exception):
+    """An operand is not known."""
+
+
+class Values:
+    """The storages of devices whose bytes are known. The library keeps the bytes by address, also after the memory
+    is another tensor's; this says for which storages they are kept."""
+
+    def __init__(self, torch, library):
+        from torch.multiprocessing.reductions import StorageWeakRef
+
+        self.torch, self.library, self.reference = torch, library, StorageWeakRef
+        # A reference, the bytes, and the versions of tensors at which they are known, by the address of the
+        # storage's object. PyTorch counts what is written in place.
+        self.storages = {}
+
+    def view(self, tensor, data):
+        """Returns the tensor of the host that is in `data` what a tensor is in its storage."""
+        view = self.torch.empty(0, dtype=tensor.dtype, device="cpu")
+        return view.set_(data.untyped_storage(), tensor.storage_offset(), tensor.size(), tensor.stride())
+
+    def storage_of(self, tensor):
+        """Returns the bytes of the storage of a tensor; raises `Unknown`."""
+        storage = tensor.untyped_storage()
+        _, size, versions = self.storages.get(storage._cdata, (None, 0, ()))
+        if size and size == storage.nbytes() and version(tensor) in versions:
+            data = self.torch.empty(size, dtype=self.torch.uint8, device="cpu")
+            if self.library.orlop_dry_run_read(storage.data_ptr(), size, data.data_ptr()) == 0:
+                return data
+        self.forget(tensor)
+        raise Unknown
+
+    def of(self, tensor):
+        """Returns the values of a tensor; raises `Unknown`."""
+        if tensor.device.type == "cpu" and tensor.numel() * tensor.element_size() <= MAX_BYTES:
+            return tensor
+        if tensor.device.type != "cuda":
+            raise Unknown
+        return self.view(tensor, self.storage_of(tensor))
+
+    def keep(self, tensor, values, versions, before=None):
+        """Keeps the values of a tensor in a small storage, which was known `before` or has nothing else in it."""
+        storage = tensor.untyped_storage()
+        size = storage.nbytes()
+        if not 0 < size <= MAX_BYTES or tensor.device.type != "cuda" or values.size() != tensor.size():
+            return
+        if before is None:
+            before = self.torch.zeros(size, dtype=self.torch.uint8, device="cpu")
+        self.view(tensor, before).copy_(values)
+        if len(self.storages) >= MAX_STORAGES:
+            self.storages = {key: known for key, known in self.storages.items() if not known[0].expired()}
+        self.storages[storage._cdata] = self.reference(storage), size, versions
+        self.library.orlop_dry_run_write(storage.data_ptr(), size, before.data_ptr())
+
+    def forget(self, tensor):
+        self.storages.pop(tensor.untyped_storage()._cdata, None)
+
+    def operands(self, values):
+        """Returns arguments with the values of the host in place of tensors; raises `Unknown`."""
+        if isinstance(values, self.torch.Tensor):
+            return self.of(values)
+        if isinstance(values, (list, tuple)):
+            return type(values)(self.operands(value) for value in values)
+        return values
+
+    def expect(self, tensor, values):
+        """Tells the library what the next read of a tensor returns."""
+        values, size = values.contiguous(), tensor.numel() * tensor.element_size()
+        if tensor.is_contiguous() and size:
+            self.library.orlop_dry_run_expect(tensor.data_ptr(), size, values.data_ptr())
+
+    def tensors(self, values):
+        """Returns the tensors of devices among arguments or results."""
+        if isinstance(values, self.torch.Tensor):
+            return [values] if values.device.type == "cuda" else []
+        if isinstance(values, (list, tuple)):
+            return [tensor for value in values for tensor in self.tensors(value)]
+        return []
+
+
+def version(tensor):
+    return None if tensor.is_inference() else tensor._version
+
+
+def written_in_place(tensor):
+    """Returns the versions of a tensor that an operation writes in place: PyTorch counts it when it has returned,
+    unless another operation called it."""
+    now = version(tensor)
+    return (now,) if now is None else (now, now + 1)
+
+
+class Operation:
+    """An operation for CUDA that is repeated on the host."""
+
+    def __init__(self, values, name):
+        torch = values.torch
+        self.values, self.original = values, torch.library.get_kernel(name, "CUDA")
+        base, _, overload = name.removeprefix("aten::").partition(".")
+        self.base, self.host = base, getattr(getattr(torch.ops.aten, base), overload or "default")
+        self.is_in_place = base.endswith("_")
+        self.is_factory = name in FACTORIES
+        schema = self.host._schema.arguments
+        self.of_tensors = [index for index, argument in enumerate(schema) if str(argument.type) == "Tensor"]
+
+    def __call__(self, keys, *arguments, **named):
+        try:
+            with self.values.torch._C.DisableTorchFunction():
+                return self.run(keys, arguments, named)
+        except BaseException:
+            # The exception keeps this frame: it must not keep tensors.
+            del arguments, named
+            raise
+
+    def run(self, keys, arguments, named):
+        values = self.values
+        before = self.storage_before(arguments)
+        operands = self.operands_of(arguments, named)
+        arguments = self.without_numbers(arguments)
+        read = self.read_by_host(arguments)
+        if operands is None:
+            if read is not None:
+                values.library.orlop_dry_run_distrust(read.data_ptr(), read.numel() * read.element_size())
+            changed, named = self.assumed(arguments, named)
+            result = self.original.call_boxed(keys, *arguments, **named)
+            if not changed:
+                self.unknown(arguments, result)
+            return result
+        if read is not None:
+            values.expect(read, operands[0][0 if self.base == "_local_scalar_dense" else 1])
+        computed = self.compute(*operands) if self.base in SIZED else None
+        if self.base in SIZED:
+            self.expect_size(arguments, named, computed)
+        result = self.original.call_boxed(keys, *arguments, **named)
+        if self.base in SIZED:
+            values.library.orlop_dry_run_expect_size(-1)
+        else:
+            computed = self.compute(*operands)
+        return result if self.base == "copy_" and read is not None else self.keep(result, computed, before)
+
+    def read_by_host(self, arguments):
+        """Returns the tensor of a device that the host reads."""
+        if self.base == "_local_scalar_dense":
+            return arguments[0]
+        if self.base == "copy_" and arguments[0].device.type == "cpu" and arguments[1].device.type == "cuda":
+            return arguments[1]
+        return None
+
+    def storage_before(self, arguments):
+        """Returns the bytes of the storage that an operation writes in place; `None` if they are not known."""
+        if not self.is_in_place or arguments[0].device.type != "cuda":
+            return None
+        try:
+            return self.values.storage_of(arguments[0])
+        except Unknown:
+            return None
+
+    def without_numbers(self, arguments):
+        """Returns arguments with tensors of the host in place of numbers: PyTorch gives a tensor that stands for a
+        number as the number, and does not take it back. The type of the result does not change."""
+        given = (index for index in self.of_tensors if index < len(arguments))
+        numbers = [index for index in given if isinstance(arguments[index], NUMBERS)]
+        if not numbers:
+            return arguments
+        torch, changed = self.values.torch, list(arguments)
+        # The last one: the first of `where` is its condition.
+        other = next(value for value in reversed(arguments) if isinstance(value, torch.Tensor))
+        for index in numbers:
+            dtype = torch.result_type(other, changed[index])
+            changed[index] = torch.scalar_tensor(changed[index], dtype=dtype, device="cpu")
+        return tuple(changed)
+
+    def operands_of(self, arguments, named):
+        """Returns the operands on the host; `None` if they are not all known."""
+        values = self.values
+        first = arguments[0] if arguments else None
+        if isinstance(first, values.torch.Tensor) and first.numel() * first.element_size() > MAX_BYTES:
+            return None
+        try:
+            if self.is_factory:
+                out = named["out"]
+                return values.operands(arguments), {**named, "out": values.torch.empty(0, dtype=out.dtype, device="cpu")}
+            if self.base in OVERWRITING:
+                return (self.overwritten(first), *values.operands(arguments[1:])), named
+            named = {name: values.operands(value) for name, value in named.items()}
+            return values.operands(arguments), named
+        except Unknown:
+            return None
+
+    def overwritten(self, tensor):
+        """Returns a tensor of the host that an operation overwrites."""
+        try:
+            return self.values.of(tensor)
+        except Unknown:
+            if tensor.numel() * tensor.element_size() != tensor.untyped_storage().nbytes():
+                raise
+            return self.values.torch.empty(tensor.size(), dtype=tensor.dtype, device="cpu")
+
+    def compute(self, arguments, named):
+        """Returns the result on the host; `None` if the host cannot compute it."""
+        try:
+            return self.host(*arguments, **named)
+        except Exception:
+            return None
+
+    def keep(self, result, computed, before):
+        values, torch = self.values, self.values.torch
+        if computed is None:
+            for tensor in values.tensors(result):
+                values.forget(tensor)
+            return result
+        if not isinstance(result, (torch.Tensor, list, tuple)):
+            return computed
+        pairs = [(result, computed)] if isinstance(result, torch.Tensor) else zip(result, computed)
+        for tensor, value in pairs:
+            versions = written_in_place(tensor) if self.is_in_place else (version(tensor),)
+            values.keep(tensor, value, versions, before)
+        return result
+
+    def expect_size(self, arguments, named, computed):
+        """Tells the library how many rows the result has."""
+        if computed is not None:
+            rows = computed if self.base == "nonzero" else computed[0]
+            dim = (named.get("dim", (*arguments, 0)[1])) if self.base == "unique_dim" else 0
+            self.values.library.orlop_dry_run_expect_size(rows.size(dim))
+
+    def assumed(self, arguments, named):
+        """Returns whether the result is assumed, and the named arguments with which it is."""
+        if self.base == "repeat_interleave" and (*arguments, named)[0].dim() == 1:
+            if named.get("output_size") is None and len(arguments) == 1:
+                self.values.library.orlop_dry_run_assume(REPEATS)
+                return True, {**named, "output_size": arguments[0].numel()}
+        return False, named
+
+    def unknown(self, arguments, result):
+        """Notes a result that is not known, or is what it is in healthy training."""
+        values, torch = self.values, self.values.torch
+        if self.is_in_place:
+            values.forget(arguments[0]) if arguments[0].device.type == "cuda" else None
+        elif not isinstance(result, torch.Tensor) or result.device.type != "cuda":
+            pass
+        elif self.base == "all" and result.numel() == 1:
+            values.keep(result, torch.ones(result.size(), dtype=result.dtype, device="cpu"), (version(result),))
+        elif self.base in ("eq", "ne") and arguments[0] is arguments[1]:
+            equal = torch.full(result.size(), self.base == "eq", dtype=result.dtype, device="cpu")
+            values.keep(result, equal, (version(result),))
+        elif self.base == "histc" or (self.base == "bincount" and arguments[1:2] in ((), (None,))):
+            self.share(result, arguments[0].numel())
+
+    def share(self, result, elements):
+        """Takes elements to be spread evenly over bins."""
+        values, torch = self.values, self.values.torch
+        bins = torch.arange(result.numel(), device="cpu")
+        counts = (elements + result.numel() - 1 - bins).div(result.numel(), rounding_mode="floor")
+        values.library.orlop_dry_run_assume(BINS)
+        values.keep(result, counts.to(result.dtype), (version(result),))
+
+
+class Written:
+    """An operation after which what it wrote is not known; after one of `SCALES`, it is what it was."""
+
+    def __init__(self, values, name):
+        self.values, self.original = values, values.torch.library.get_kernel(name, "CUDA")
+        self.is_scale = name.removeprefix("aten::").partition(".")[0] in SCALES
+
+    def __call__(self, keys, *arguments, **named):
+        result = self.original.call_boxed(keys, *arguments, **named)
+        for tensor in self.values.tensors(arguments if self.is_scale else arguments[0]):
+            known = self.values.storages.pop(tensor.untyped_storage()._cdata, None)
+            if known is not None and self.is_scale:
+                self.values.storages[tensor.untyped_storage()._cdata] = (*known[:2], written_in_place(tensor))
+        return result
+
+
+def compute_on_host(torch, library):
+    """Replaces the operations of a PyTorch that lets their kernels be called from Python."""
+    if not hasattr(torch.library, "get_kernel") or not hasattr(torch._C, "_dispatch_get_all_op_names"):
+        return None
+    library = ctypes.CDLL(library)
+    for name in ("read", "write", "expect"):
+        getattr(library, f"orlop_dry_run_{name}").argtypes = [ctypes.c_size_t] * 3
+    library.orlop_dry_run_distrust.argtypes = [ctypes.c_size_t] * 2
+    library.orlop_dry_run_expect_size.argtypes = [ctypes.c_int64]
+    values = Values(torch, library)
+    names = torch._C._dispatch_get_all_op_names()
+    found = {name: replacement(torch, values, name) for name in names}
+    replaced = Replaced(torch, {name: each for name, each in found.items() if each is not None})
+    replaced.register()
+    graph = torch.autograd.graph
+    if hasattr(graph, "_engine_run_backward"):
+        replaced.leave_out(graph, "_engine_run_backward", (torch.autograd, graph))
+    return replaced
+
+
+class Replaced:
+    """The operations that are replaced for as long as they are registered."""
+
+    def __init__(self, torch, operations):
+        self.torch, self.operations, self.registered = torch, operations, None
+
+    def register(self):
+        self.registered = self.torch.library.Library("aten", "IMPL")
+        with warnings.catch_warnings():
+            # PyTorch says that a kernel is replaced.
+            warnings.simplefilter("ignore")
+            for name, operation in self.operations.items():
+                self.registered.impl(name, operation, "CUDA", with_keyset=True)
+
+    def leave_out(self, module, name, importers):
+        """Replaces nothing in a backward pass. Autograd adds gradients in place if nothing else has a reference to
+        them; a tensor that Python saw has one."""
+        run = getattr(module, name)
+
+        @functools.wraps(run)
+        def run_without(*arguments, **named):
+            if self.registered is None:
+                return run(*arguments, **named)
+            self.registered, registered = None, self.registered
+            registered._destroy()
+            try:
+                return run(*arguments, **named)
+            finally:
+                self.register()
+
+        for importer in importers:
+            if getattr(importer, name, None) is run:
+                setattr(importer, name, run_without)
+
+
+def replacement(torch, values, name):
+    """Returns what replaces an operation for CUDA; `None` for the others."""
+    has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key
+    if not name.startswith("aten::") or not any(has_kernel(name, key) for key in ("CUDA", "CompositeExplicitAutograd")):
+        return None
+    base, _, overload = name.removeprefix("aten::").partition(".")
+    if base in RANDOM | SCALES:
+        return Written(values, name)
+    stem = base.removesuffix("_")
+    is_out = overload == "out" or overload.endswith("_out")
+    if name in FACTORIES or (stem in OPERATIONS and not is_out and not overload.startswith("names_")):
+        return Operation(values, name)
+    return None

@@ -1,0 +1,235 @@
+//! A pool over a Redis server that the test starts: what was stored comes back, what is broken is a counted
+//! miss, and what is there is not overwritten.
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
+
+use orlop_context::Context;
+use orlop_core::{Device, StreamId};
+use orlop_kv::{
+    AdmissionRequest, BlockKey, BlockStore, ChainFields, DeviceTransfer, KvGeometry, KvPool, KvTiers,
+    LayerGroup, Tenant, TierFault,
+};
+use orlop_kv_redis::RedisStore;
+use redis::{Client, Connection};
+use std::net::{TcpListener, TcpStream};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+use std::{io, thread};
+
+const KEY: BlockKey = BlockKey { hash: 5, shard: 0, group: 1, index: 2, tokens: 16 };
+
+/// A server, which ends with this.
+struct Server {
+    process: Child,
+    port: u16,
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+impl Server {
+    /// Starts a server; `None`, and a line that says so, if there is none on this machine.
+    fn start() -> Option<Self> {
+        // A port that is free at this moment.
+        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        Self::start_at(port)
+    }
+
+    fn start_at(port: u16) -> Option<Self> {
+        let mut command = Command::new("redis-server");
+        command.args(["--bind", "127.0.0.1", "--save", "", "--port", &port.to_string()]);
+        let Ok(process) = command.stdout(Stdio::null()).spawn() else {
+            println!("skipped: no redis-server");
+            return None;
+        };
+        let mut server = Self { process, port };
+        while TcpStream::connect(("127.0.0.1", port)).is_err() {
+            assert!(server.process.try_wait().unwrap().is_none(), "the server has ended");
+            thread::sleep(Duration::from_millis(10));
+        }
+        Some(server)
+    }
+
+    fn stop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+
+    fn store(&self) -> RedisStore {
+        RedisStore::open(&format!("redis://127.0.0.1:{}/", self.port)).unwrap()
+    }
+
+    fn connection(&self) -> Connection {
+        Client::open(format!("redis://127.0.0.1:{}/", self.port)).unwrap().get_connection().unwrap()
+    }
+}
+
+/// A pool of two groups, of layers of `bytes` bytes, with a host tier that keeps nothing, over a store.
+fn pool(context: &Context, bytes: u64, store: RedisStore) -> KvPool {
+    let groups = vec![LayerGroup::full("full", 2, bytes), LayerGroup::window("window", 1, bytes, 32)];
+    let builder = KvPool::builder(KvGeometry::new(groups).unwrap()).large_pages(32);
+    let mut pool = builder.build(context, Device::CPU).unwrap();
+    let transfer = DeviceTransfer::new(context.ops(Device::CPU).unwrap(), StreamId::HOST);
+    pool.attach_tiers(KvTiers::new(context, 0, Box::new(transfer)).with_store(Box::new(store)));
+    pool
+}
+
+/// Computes a prompt, and stores it. Returns the hit.
+fn serve(pool: &mut KvPool) -> u32 {
+    let prompt: Vec<u32> = (0..100).collect();
+    let fields = ChainFields::new(Tenant::Named("a"), "weights", "bf16");
+    let admission = pool.admit(&AdmissionRequest::new(fields, &prompt, 1)).unwrap();
+    pool.append(&admission.sequence, 100 - admission.hit).unwrap();
+    let step = pool.close_step();
+    pool.settle(step).unwrap();
+    pool.store(&admission.sequence, 96).unwrap();
+    pool.finish(admission.sequence).unwrap();
+    assert_eq!(pool.verify(), Ok(()));
+    admission.hit
+}
+
+/// Returns the names of all blocks, and their contents.
+fn blocks(connection: &mut Connection) -> Vec<(String, Vec<u8>)> {
+    let names: Vec<String> = redis::cmd("KEYS").arg("orlop-kv:*").query(connection).unwrap();
+    let content = |name: &String| redis::cmd("GET").arg(name).query(connection).unwrap();
+    let contents: Vec<Vec<u8>> = names.iter().map(content).collect();
+    names.into_iter().zip(contents).collect()
+}
+
+fn set(connection: &mut Connection, name: &str, content: &[u8]) {
+    redis::cmd("SET").arg(name).arg(content).exec(connection).unwrap();
+}
+
+#[test]
+fn the_store_keeps_the_contract() {
+    let Some(server) = Server::start() else { return };
+    let mut store = server.store();
+    let mut bytes = b"before".to_vec();
+    assert!(!store.contains(KEY).unwrap() && !store.get(KEY, 100, &mut bytes).unwrap());
+    store.remove(KEY).unwrap();
+    for content in [&b"a block"[..], b"another one, which is longer", b"", b"short"] {
+        store.put(KEY, content).unwrap();
+        assert!(store.contains(KEY).unwrap() && !store.contains(BlockKey { index: 3, ..KEY }).unwrap());
+        for limit in [0, 3, content.len(), 1000, usize::MAX] {
+            bytes.truncate(6);
+            assert!(store.get(KEY, limit, &mut bytes).unwrap(), "limit {limit}");
+            assert_eq!(bytes, [&b"before"[..], &content[..limit.min(content.len())]].concat());
+        }
+        store.remove(KEY).unwrap();
+        assert!(!store.contains(KEY).unwrap());
+    }
+}
+
+#[test]
+fn a_block_is_written_once() {
+    let Some(server) = Server::start() else { return };
+    let (mut first, mut second) = (server.store(), server.store());
+    first.put(KEY, b"first").unwrap();
+    second.put(KEY, b"second").unwrap();
+    let mut bytes = Vec::new();
+    assert!(second.get(KEY, 100, &mut bytes).unwrap());
+    assert_eq!(bytes, b"first");
+    // The first one finds it broken, and removes it after the second one has replaced it.
+    assert!(first.get(KEY, 100, &mut Vec::new()).unwrap());
+    second.remove(KEY).unwrap();
+    second.put(KEY, b"mended").unwrap();
+    first.remove(KEY).unwrap();
+    assert!(second.contains(KEY).unwrap(), "what was not read is not removed");
+    assert!(first.get(KEY, 3, &mut Vec::new()).unwrap());
+    first.remove(KEY).unwrap();
+    assert!(!second.contains(KEY).unwrap());
+}
+
+#[test]
+fn blocks_have_a_prefix_and_a_lifetime() {
+    let Some(server) = Server::start() else { return };
+    let mut store = server.store().with_prefix("model-a:").with_lifetime(Duration::from_secs(3600));
+    store.put(KEY, b"block").unwrap();
+    assert!(!server.store().contains(KEY).unwrap(), "another prefix");
+    let left: i64 = redis::cmd("PTTL").arg(store.name(KEY)).query(&mut server.connection()).unwrap();
+    assert!((1..=3_600_000).contains(&left), "{left} ms");
+}
+
+#[test]
+fn prefixes_come_back_and_broken_blocks_are_counted_by_cause() {
+    let Some(server) = Server::start() else { return };
+    let (context, mut connection) = (Context::new(), server.connection());
+    assert_eq!(serve(&mut pool(&context, 64, server.store())), 0);
+    let intact = blocks(&mut connection);
+    assert!(intact.len() > 2);
+    let mut other = pool(&context, 64, server.store());
+    assert_eq!(serve(&mut other), 96);
+    assert!(other.tier_stats().unwrap().store_reads > 0);
+
+    type Damage<'a> = (TierFault, Box<dyn Fn(usize) -> Vec<u8> + 'a>);
+    let of_other_layout = {
+        let server = Server::start().unwrap();
+        serve(&mut pool(&context, 128, server.store()));
+        blocks(&mut server.connection()).remove(0).1
+    };
+    let content = |at: usize| intact[at % intact.len()].1.clone();
+    let damages: [Damage<'_>; 4] = [
+        (TierFault::Torn, Box::new(|at| content(at)[..content(at).len() - 1].to_vec())),
+        (TierFault::Stale, Box::new(|at| content(at + 1))),
+        (TierFault::Foreign, Box::new(|_| of_other_layout.clone())),
+        (TierFault::Foreign, Box::new(|_| b"a string of another program".to_vec())),
+    ];
+    for (fault, damaged) in damages {
+        for (at, (name, _)) in intact.iter().enumerate() {
+            set(&mut connection, name, &damaged(at));
+        }
+        let mut broken = pool(&context, 64, server.store());
+        assert_eq!(serve(&mut broken), 0, "{fault:?}");
+        assert!(broken.tier_stats().unwrap().faults(fault) > 0, "{fault:?}");
+        // What was found broken was removed, computed and stored again.
+        let mended = || serve(&mut pool(&context, 64, server.store())) == 96;
+        assert!(intact.iter().any(|_| mended()), "{fault:?}");
+        assert_eq!(blocks(&mut connection).len(), intact.len());
+    }
+    // A key of another type is no block that can be read or written: a failure of the store.
+    for (name, _) in &intact {
+        redis::cmd("DEL").arg(name).exec(&mut connection).unwrap();
+        redis::cmd("LPUSH").arg(name).arg("element").exec(&mut connection).unwrap();
+    }
+    let mut refused = pool(&context, 64, server.store());
+    assert_eq!(serve(&mut refused), 0);
+    assert!(refused.tier_stats().unwrap().faults(TierFault::Failed) > 0);
+}
+
+#[test]
+fn a_server_that_ends_is_a_miss_until_it_is_back() {
+    let Some(mut server) = Server::start() else { return };
+    let context = Context::new();
+    let mut store = server.store().with_back_off(Duration::from_secs(3600));
+    let mut pool = pool(&context, 64, server.store().with_back_off(Duration::ZERO));
+    assert_eq!(serve(&mut pool), 0);
+    store.put(KEY, b"block").unwrap();
+    server.stop();
+    pool.discard_cache();
+    assert_eq!(serve(&mut pool), 0, "what cannot be read is computed");
+    assert!(store.contains(KEY).is_err());
+    let refused = store.put(KEY, b"block").unwrap_err();
+    assert_eq!(refused.kind(), io::ErrorKind::NotConnected);
+    let server = Server::start_at(server.port).unwrap();
+    assert_eq!(store.contains(KEY).unwrap_err().kind(), io::ErrorKind::NotConnected, "it backs off");
+    let mut store = store.with_back_off(Duration::ZERO);
+    assert!(!store.contains(KEY).unwrap(), "it connects again");
+    pool.discard_cache();
+    assert_eq!(serve(&mut pool), 0);
+    pool.discard_cache();
+    assert_eq!(serve(&mut pool), 96);
+    drop(server);
+}
+
+#[test]
+fn a_server_without_an_answer_costs_a_timeout() {
+    // It accepts the connection, and says nothing.
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = format!("redis://{}/", silent.local_addr().unwrap());
+    let mut store = RedisStore::open(&address).unwrap().with_timeout(Duration::from_millis(10));
+    assert!(store.contains(KEY).is_err());
+    assert_eq!(store.contains(KEY).unwrap_err().kind(), io::ErrorKind::NotConnected);
+    assert_eq!(RedisStore::open("no address").unwrap_err().kind(), io::ErrorKind::InvalidInput);
+}
