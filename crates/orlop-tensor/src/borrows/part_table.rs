@@ -33,13 +33,16 @@ pub(super) struct PartTable {
     readers: Vec<usize>,
     /// The indices of writers by their starts, and thus by their ends.
     writers: Vec<usize>,
+    /// The entries that searches have looked at.
+    #[cfg(test)]
+    pub(super) seen: std::cell::Cell<usize>,
 }
 
 impl PartTable {
     /// Returns an empty table with room for this number of entries.
     pub(super) fn with_room(entries: usize) -> Result<Self> {
         let (readers, writers) = (host::room(entries)?, host::room(entries)?);
-        Ok(Self { parts: host::room(entries)?, free: 0, readers, writers })
+        Ok(Self { parts: host::room(entries)?, readers, writers, ..Self::default() })
     }
 
     /// Returns `true` if there is no room for another entry.
@@ -54,7 +57,11 @@ impl PartTable {
 
     /// Returns the access that excludes this one.
     pub(super) fn conflict(&self, range: &Range<usize>, access: PartAccess) -> Option<Borrower> {
-        let range_of = |&index: &usize| &self.parts[index].range;
+        let range_of = |&index: &usize| {
+            #[cfg(test)]
+            self.seen.update(|seen| seen + 1);
+            &self.parts[index].range
+        };
         if !self.writers.is_empty() {
             let first = self.writers.partition_point(|writer| range_of(writer).end <= range.start);
             if self.writers.get(first).is_some_and(|writer| range_of(writer).start < range.end) {

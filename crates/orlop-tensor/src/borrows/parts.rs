@@ -278,6 +278,23 @@ mod tests {
         assert_eq!(write(&parts, &borrows, 100..101).unwrap(), 100);
     }
 
+    /// As a pool has, each of whose parts is bound to a storage.
+    #[test]
+    fn many_writers_are_not_all_searched() {
+        let (parts, borrows) = (Parts::default(), Borrows::new(Flags::NONE));
+        let count = if cfg!(miri) { 100 } else { 4000 };
+        // Not in order.
+        for at in (0..count).map(|number| number * 37 % count) {
+            parts.0.lock().seen.set(0);
+            write(&parts, &borrows, 64 * at..64 * at + 64).unwrap();
+            let seen = parts.0.lock().seen.get();
+            assert!(seen <= 16, "{seen} of {count}");
+        }
+        assert_eq!(by(read(&parts, &borrows, 640..641)), Some(Borrower::Writer));
+        let seen = parts.0.lock().seen.get();
+        assert!(seen <= 32, "{seen} of {count}");
+    }
+
     /// Against a list that is searched from end to end.
     #[test]
     fn conflicts_are_those_of_all_accesses() {

@@ -20,9 +20,9 @@ impl Storage {
     /// as long as the storage uses it.
     ///
     /// Meanwhile, the storage has the bytes for itself: accesses to them through the pool fail with
-    /// [`Error::Borrowed`], as does whatever changes the pool, unless there are no bytes. They end with [`unbind`](Storage::unbind),
-    /// [`clear`](Storage::clear), or the last handle of the storage. On a device, the host waits for each
-    /// operation on the bytes, as for foreign memory.
+    /// [`Error::Borrowed`], as does whatever changes the pool, unless there are no bytes. They end with
+    /// [`unbind`](Storage::unbind), [`clear`](Storage::clear), or the last handle of the storage. On a
+    /// device, the host waits for each operation on the bytes, as for foreign memory.
     ///
     /// # Errors
     ///
