@@ -218,7 +218,7 @@ fn a_flood_of_names_keeps_nothing() {
     let mut pool = KvPool::builder(geometry()).bytes(3 << 20).build_detached().unwrap();
     let mut serve = |at: u32| {
         let name = format!("tenant {at}, with a name that is not short");
-        let digest = at.to_le_bytes().repeat(8).try_into().unwrap();
+        let digest = at.to_le_bytes().repeat(8).into();
         let mut fields = ChainFields::new(Tenant::Named(&name), "weights", "");
         fields.adapter = Some(Adapter { name: &name, generation: at.into() });
         let media = [MediaSpan { position: 8, tokens: 16, digest }];
@@ -226,7 +226,7 @@ fn a_flood_of_names_keeps_nothing() {
         let prompt: Vec<u32> = (0..64 + at % 64).collect();
         let mut request = AdmissionRequest::new(fields, &prompt, 1);
         // The cause of a miss is looked for among all tenants, which takes long.
-        request.reuse = at % 100 == 0;
+        request.reuse = at.is_multiple_of(100);
         let admission = pool.admit(&request).unwrap();
         assert_eq!(admission.hit, 0, "nothing is shared");
         pool.append(&admission.sequence, 64 + at % 64).unwrap();

@@ -17,9 +17,9 @@ use std::borrow::Cow;
 /// The name of a recording, and its contents.
 type NamedContents = (Option<String>, Contents);
 
-/// The answer about a device.
+/// An answer with the verdict on it: about a device, a message or a comparison.
 #[derive(Serialize)]
-struct DeviceAnswer<T> {
+struct JudgedAnswer<T> {
     verdict: RunVerdict,
     #[serde(flatten)]
     answer: T,
@@ -30,7 +30,7 @@ struct DeviceAnswer<T> {
 struct Description<'a> {
     settings: Option<&'a str>,
     warnings: &'a [String],
-    devices: Vec<DeviceAnswer<DeviceInfo>>,
+    devices: Vec<JudgedAnswer<DeviceInfo>>,
 }
 
 /// The settings of a device.
@@ -83,7 +83,7 @@ pub(crate) fn describe(
         let mut devices = Vec::new();
         for device in info.devices {
             let verdict = RunVerdict::of_recorded(&history, &device, None, name_in_commands(name.as_deref()));
-            devices.push(DeviceAnswer { verdict, answer: device });
+            devices.push(JudgedAnswer { verdict, answer: device });
             progress.advance(1)?;
         }
         let (settings, warnings) = (info.settings.as_deref(), info.warnings.as_slice());
@@ -109,11 +109,11 @@ pub(crate) fn what_if(
     task::run(py, progress, move |progress| {
         let history =
             recording::history(Source { name: name.clone(), contents }, Completeness::Any, progress)?;
-        let answers: Vec<DeviceAnswer<Sweep>> = sweeps(name.as_deref(), &history, &options, progress)?
+        let answers: Vec<JudgedAnswer<Sweep>> = sweeps(name.as_deref(), &history, &options, progress)?
             .into_iter()
             .map(|(info, report)| {
                 let verdict = RunVerdict::of(&info, Some(&report), name_in_commands(name.as_deref()));
-                DeviceAnswer { verdict, answer: Sweep { device: info.device, report } }
+                JudgedAnswer { verdict, answer: Sweep { device: info.device, report } }
             })
             .collect();
         Ok(serde_json::to_string(&answers)?)
@@ -179,10 +179,14 @@ pub(crate) fn diff(
 ) -> PyResult<String> {
     let matching = if lines { SiteMatching::Line } else { SiteMatching::Function };
     task::run(py, progress, move |progress| {
+        let names = [&before, &after].map(|(name, _)| name_in_commands(name.as_deref()).to_owned());
         let profile = |(name, contents)| {
             recording::profile(Source { name, contents }, depth, Completeness::Any, progress)
         };
-        Ok(serde_json::to_string(&Diff::of(&profile(before)?, &profile(after)?, matching))?)
+        let (before, after) = (profile(before)?, profile(after)?);
+        let answer = Diff::of(&before.profile, &after.profile, matching);
+        let verdict = answer.verdict(&names[0], &names[1], after.is_recording);
+        Ok(serde_json::to_string(&JudgedAnswer { verdict, answer })?)
     })
 }
 
@@ -198,13 +202,16 @@ pub(crate) fn gate(
 ) -> PyResult<String> {
     task::run(py, progress, move |progress| {
         let tolerance: Tolerance = option("tolerance", &tolerance)?;
+        let names = [&run, &baseline].map(|(name, _)| name_in_commands(name.as_deref()).to_owned());
         let profile = |(name, contents), depth| {
             recording::profile(Source { name, contents }, depth, Completeness::Whole, progress)
         };
-        let baseline = profile(baseline, 1)?;
+        let baseline = profile(baseline, 1)?.profile;
         // Names are compared, so they must have the same depth.
-        let run = profile(run, baseline.depth)?;
-        Ok(serde_json::to_string(&Gate::check(&run, &baseline, tolerance))?)
+        let run = profile(run, baseline.depth)?.profile;
+        let answer = Gate::check(&run, &baseline, tolerance);
+        let verdict = answer.verdict(&names[0], &names[1]);
+        Ok(serde_json::to_string(&JudgedAnswer { verdict, answer })?)
     })
 }
 
@@ -265,17 +272,10 @@ pub(crate) fn profile(
     progress: Option<&Bound<'_, PyAny>>,
 ) -> PyResult<String> {
     task::run(py, progress, move |progress| {
-        let profile = recording::profile(Source { name, contents }, depth, Completeness::Whole, progress)?;
+        let source = Source { name, contents };
+        let profile = recording::profile(source, depth, Completeness::Whole, progress)?.profile;
         Ok(serde_json::to_string_pretty(&profile)? + "\n")
     })
-}
-
-/// The numbers of a message, and what they mean.
-#[derive(Serialize)]
-struct MessageAnswer<'a> {
-    verdict: RunVerdict,
-    #[serde(flatten)]
-    message: &'a OutOfMemoryMessage,
 }
 
 #[pyfunction]
@@ -285,7 +285,7 @@ pub(crate) fn why_oom(py: Python<'_>, text: String) -> PyResult<String> {
         if messages.is_empty() {
             return Err(AnswerError::NoMessage);
         }
-        let answer = |message| MessageAnswer { verdict: OutOfMemoryMessage::verdict(message), message };
+        let answer = |answer| JudgedAnswer { verdict: OutOfMemoryMessage::verdict(answer), answer };
         Ok(serde_json::to_string(&messages.iter().map(answer).collect::<Vec<_>>())?)
     })
 }

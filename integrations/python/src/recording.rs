@@ -70,13 +70,20 @@ pub(crate) enum Completeness {
     Any,
 }
 
+/// A profile with its source.
+pub(crate) struct SourcedProfile {
+    pub(crate) profile: Profile,
+    /// Whether it is that of a recording, and not a baseline.
+    pub(crate) is_recording: bool,
+}
+
 /// Reads a profile, or makes that of a recording, with `depth` lines in names.
 pub(crate) fn profile(
     source: Source,
     depth: usize,
     required: Completeness,
     progress: &TaskProgress,
-) -> Result<Profile, AnswerError> {
+) -> Result<SourcedProfile, AnswerError> {
     let Source { name, contents } = source;
     let name = name_in_errors(name);
     let no_answer = |reason: String| AnswerError::NoAnswer { name: name.clone(), reason };
@@ -90,7 +97,7 @@ pub(crate) fn profile(
         let profile: Profile = serde_json::from_reader(io::BufReader::new(input))
             .map_err(|error| no_answer(format!("not a baseline: {error}")))?;
         return match profile.is_known() {
-            true => Ok(profile),
+            true => Ok(SourcedProfile { profile, is_recording: false }),
             false => Err(no_answer("was written by another version of orlop".to_owned())),
         };
     }
@@ -102,7 +109,7 @@ pub(crate) fn profile(
             return Err(no_answer(reason.to_string()));
         }
     }
-    Ok(Profile::of(&history, depth))
+    Ok(SourcedProfile { profile: Profile::of(&history, depth), is_recording: true })
 }
 
 fn parse(name: &str, input: impl Read) -> Result<History, AnswerError> {

@@ -66,15 +66,22 @@ def test_why_oom_reads_texts_and_exceptions() -> None:
 
 
 def test_diff_and_gate_name_what_grew(tmp_path: Path) -> None:
-    [device] = orlop.diff(EXPANDABLE, COMPLETE).devices
+    diff = orlop.diff(EXPANDABLE, COMPLETE)
+    expected = json.loads(program("diff", EXPANDABLE, COMPLETE, "--json"))["verdict"]
+    assert diff.to_dict()["verdict"] == dataclasses.asdict(diff.verdict) == expected
+    assert diff.verdict.remedy.endswith("is fragmentation: live memory is the same.")
+    [device] = diff.devices
     assert device.peak_reserved is not None and device.peak_reserved.growth > 1 << 30
     assert device.peak_live.growth == 0
     baseline = tmp_path / "baseline.json"
     orlop.baseline(EXPANDABLE, baseline)
-    assert orlop.gate(EXPANDABLE, baseline).passed
+    passed = orlop.gate(EXPANDABLE, baseline)
+    assert passed.passed and passed.verdict.finding.startswith("Passed: ")
+    assert orlop.diff(EXPANDABLE, baseline).verdict.next.endswith("--write-baseline FILE")
     gate = orlop.gate(COMPLETE, baseline)
     [failed] = [check for check in gate.checks if not check.passed]
     assert (failed.metric, gate.passed, gate.tolerance) == ("peak_reserved", False, "1%")
+    assert gate.verdict.finding.startswith("FAILED: ") and str(gate).startswith(str(gate.verdict))
     assert "of fragmentation" in str(gate)
     assert orlop.gate(COMPLETE, baseline, tolerance="50%").passed
 
@@ -126,8 +133,9 @@ def test_answers_print_what_matters() -> None:
     answer = orlop.describe(FAILED)
     assert repr(answer) == f"<Description>\n{answer.verdict}"
     assert answer._repr_html_().startswith("<p>device 0 ran out of memory") and "&lt;" in answer._repr_html_()
-    diff = str(orlop.diff(COMPLETE, FAILED.with_name("gpt2-train.limit1.pickle.gz")))
-    assert diff.startswith("device 0: peak live 4,867,706,512 to ") and "run.py" in diff
+    diff = orlop.diff(COMPLETE, FAILED.with_name("gpt2-train.limit1.pickle.gz"))
+    figures = str(diff).removeprefix(f"{diff.verdict}\n")
+    assert figures.startswith("device 0: peak live 4,867,706,512 to ") and "run.py" in figures
 
 
 def test_answers_are_frozen() -> None:

@@ -1,7 +1,7 @@
 //! Eviction: which boundary goes next, and what goes with it.
 //!
-//! Candidates are in a queue by rank, then by last use. A use changes only the boundary: its entry in the queue
-//! is corrected when it comes up. A boundary whose blocks are in use is parked until a sequence ends.
+//! Candidates are in a queue by rank, then by last use. A use changes only the boundary: its entry in the
+//! queue is corrected when it comes up. A boundary whose blocks are in use is parked until a sequence ends.
 //!
 //! A boundary takes along the units behind the one before it, if nothing else follows them: no hit could
 //! reach them any more.

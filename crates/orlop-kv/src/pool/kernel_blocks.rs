@@ -69,8 +69,8 @@ impl KvPool {
     /// entries: exactly those that hold the scheduled tokens. It allocates nothing.
     ///
     /// # Errors
-    /// If the row is too short, `blocks` are those of a pool with another geometry or size, or the type of the
-    /// entries is too small for their ids. The row is then unchanged.
+    /// If the row is too short, `blocks` are those of a pool with another geometry or size, or the type of
+    /// the entries is too small for their ids. The row is then unchanged.
     pub fn write_kernel_table<I: KernelInteger>(
         &self,
         sequence: &Sequence,

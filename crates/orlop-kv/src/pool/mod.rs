@@ -1,8 +1,8 @@
 //! [`KvPool`]: one budget of KV memory for all layer groups of a model, and what is done with it.
 //!
-//! `builder` makes it; `admit` starts sequences; `append` schedules tokens in the open step, `growth` is its fast path; `step` closes
-//! and settles steps; `rewind` forks and truncates; `register` feeds the index; `export` writes what kernels
-//! read; `rows` copies for engines without kernels of their own.
+//! `builder` makes it; `admit` starts sequences; `append` schedules tokens in the open step, `growth`
+//! is its fast path; `step` closes and settles steps; `rewind` forks and truncates; `register` feeds the
+//! index; `export` writes what kernels read; `rows` copies for engines without kernels of their own.
 
 mod admit;
 mod append;

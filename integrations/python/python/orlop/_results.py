@@ -263,6 +263,7 @@ class DeviceDiff:
 class Diff(Answer):
     """The differences of the second run from the first."""
 
+    verdict: Verdict
     devices: tuple[DeviceDiff, ...]
 
     def to_pandas(self) -> pandas.DataFrame:
@@ -275,7 +276,7 @@ class Diff(Answer):
         return frame(rows, SiteDiff)
 
     def __str__(self) -> str:
-        return "\n".join(map(str, self.devices))
+        return "\n".join(map(str, (self.verdict, *self.devices)))
 
 
 @dataclass(frozen=True)
@@ -314,6 +315,7 @@ class GateCheck:
 class Gate(Answer):
     """The comparison of a run with its baseline."""
 
+    verdict: Verdict
     passed: bool
     tolerance: str
     checks: tuple[GateCheck, ...]
@@ -324,7 +326,7 @@ class Gate(Answer):
         return frame(rows, GateCheck, drop="sites")
 
     def __str__(self) -> str:
-        return "\n".join(map(str, self.checks))
+        return "\n".join(map(str, (self.verdict, *self.checks)))
 
 
 @dataclass(frozen=True)

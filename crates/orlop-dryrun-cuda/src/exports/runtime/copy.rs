@@ -34,8 +34,8 @@ pub(in crate::exports) fn copy(machine: &mut Machine, to: usize, from: usize, by
     }
 }
 
-/// Answers a read of device memory: what the host computed or copied there, true after an and-reduction or `isfinite`, the
-/// size that a kernel found, else zeros.
+/// Answers a read of device memory: what the host computed or copied there, true after an and-reduction or
+/// `isfinite`, the size that a kernel found, else zeros.
 fn answer(machine: &mut Machine, to: usize, from: usize, bytes: usize) {
     let kernel = machine.kernels.last_name().to_owned();
     let expected = machine.expected.take();

@@ -72,4 +72,25 @@ mod tests {
             assert!(matches!(error, TraceError::TooManyValues { offset, .. } if offset == at), "{error}");
         }
     }
+
+    #[test]
+    fn memos_are_pushed_up_to_the_limit_and_only_if_they_were_stored() {
+        // NONE, MEMOIZE; BINGET and LONG_BINGET.
+        let head = &b"\x80\x04N\x94"[..];
+        for get in [&b"h\0"[..], b"j\0\0\0\0"] {
+            let full = [head, &get.repeat(MAX_VALUES - 1)].concat();
+            let error = History::parse(&[&full[..], b"\xff"].concat()[..]).unwrap_err();
+            assert!(matches!(error, TraceError::Opcode { opcode: 0xff, .. }), "{error}");
+            let error = History::parse(&[&full[..], get, b"\xff"].concat()[..]).unwrap_err();
+            let at = full.len() as u64;
+            assert!(matches!(error, TraceError::TooManyValues { offset, .. } if offset == at), "{error}");
+        }
+        for (get, index) in [(&b"h\x01"[..], 1), (&b"j\0\x01\0\0"[..], 256)] {
+            let error = History::parse(&[head, b"h\0", get, b"."].concat()[..]).unwrap_err();
+            assert!(
+                matches!(error, TraceError::Memo { index: found, offset: 6 } if found == index),
+                "{error}"
+            );
+        }
+    }
 }
