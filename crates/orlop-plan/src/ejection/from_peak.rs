@@ -55,13 +55,13 @@ impl Repack<'_> {
         for &number in &movable {
             self.set(number as usize, UNPLACED);
         }
-        self.pool.retain(|number| !movable.contains(number));
+        self.pool.retain(|number| movable.binary_search(number).is_err());
         for (&number, &offset) in at_peak.iter().zip(&packed) {
             // What is beyond the core makes room.
             let end = offset + self.normal.rounded(self.span(number));
             let placed = self.collect(data, number as usize);
             for other in placed.iter().filter(|other| other.offset < end && offset < other.end) {
-                if !at_peak.contains(&other.span) {
+                if at_peak.binary_search(&other.span).is_err() {
                     self.set(other.span as usize, UNPLACED);
                     self.pool.push(other.span);
                 }

@@ -9,9 +9,9 @@
 //!
 //! Spans of distant times do not depend on each other, so what is searched are regions of time ([`region`])
 //! around what is too high, alone and in parallel. What crosses their borders does not move; the next attempt
-//! has other borders. In two of three attempts a region is placed anew, its peak first ([`from_peak`]). Where a
-//! region succeeds and another does not, its spans keep their new offsets: the plan is valid at any time, and
-//! only the regions that failed are searched again.
+//! has other borders. In two of three attempts a region is placed anew, its peak first ([`from_peak`]). Where
+//! a region succeeds and another does not, its spans keep their new offsets: the plan is valid at any time,
+//! and only the regions that failed are searched again.
 
 mod attempt;
 mod from_peak;
