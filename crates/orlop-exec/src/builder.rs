@@ -13,6 +13,8 @@ pub struct PlanBuilder {
     buffers: Vec<Declared>,
     /// By buffer.
     ids: Vec<BufferId>,
+    /// By buffer, the end of the last one in its memory, if it is the first one there.
+    ends: Vec<u64>,
     budget: Option<SearchBudget>,
 }
 
@@ -100,11 +102,11 @@ impl PlanBuilder {
         if other.layout.offset() > 0 {
             return refused("it does not begin where its buffer does");
         }
-        let last_use = self.buffers.iter().filter(|buffer| buffer.memory == other.memory);
-        if last_use.clone().any(|buffer| buffer.steps.end > steps.start.saturating_add(1)) {
+        let end = self.ends[other.memory];
+        if end > steps.start.saturating_add(1) {
             return refused("its bytes are used later");
         }
-        if last_use.clone().all(|buffer| buffer.steps.end < steps.start) {
+        if end < steps.start {
             return refused("its time is over before");
         }
         if spec.bytes() > self.buffers[other.memory].spec.bytes() {
@@ -133,6 +135,8 @@ impl PlanBuilder {
     fn add(&mut self, buffer: Declared) -> BufferId {
         let before = self.ids.last().map(|id| id.declarations).unwrap_or_default();
         let id = BufferId { index: self.buffers.len(), declarations: before.and(&buffer.spec) };
+        self.ends.push(buffer.steps.end);
+        extend(&mut self.ends, &buffer);
         self.buffers.push(buffer);
         self.ids.push(id);
         id
@@ -147,6 +151,8 @@ impl PlanBuilder {
     pub(crate) fn truncate(&mut self, count: usize) {
         self.buffers.truncate(count);
         self.ids.truncate(count);
+        self.ends = self.buffers.iter().map(|buffer| buffer.steps.end).collect();
+        self.buffers.iter().for_each(|buffer| extend(&mut self.ends, buffer));
     }
 
     /// Checks that a buffer can be in the memory of another one.
@@ -163,6 +169,12 @@ impl PlanBuilder {
         let buffer = self.buffers.get(id.index).ok_or(unknown)?;
         if self.ids[id.index] == id { Ok(buffer) } else { Err(other_plan(id, &buffer.spec.name)) }
     }
+}
+
+/// Extends the time of a buffer's memory to the end of that buffer.
+fn extend(ends: &mut [u64], buffer: &Declared) {
+    let end = &mut ends[buffer.memory];
+    *end = buffer.steps.end.max(*end);
 }
 
 fn half_open(spec: &BufferSpec, steps: &RangeInclusive<u64>) -> Result<Range<u64>> {

@@ -9,14 +9,14 @@
 //! when it is passed explicitly: its own statistics would count the live blocks of the gate a second time.
 //!
 //! Other explicit allocators need no gate, and no charge for each block: their live bytes are read from their
-//! own statistics ([`BudgetAccounts`](super::budget::BudgetAccounts)). During an allocation the request itself
-//! is charged, so that two threads cannot exceed a bound together.
+//! own statistics ([`BudgetAccounts`](super::budget::BudgetAccounts)). During an allocation the request
+//! itself is charged, so that two threads cannot exceed a bound together.
 //!
 //! # When statistics are read
 //!
 //! There may be hundreds of explicit allocators, so their statistics are not read for each request. An
-//! observer adds up what they allocate; with the live bytes at the last reading, that is an upper bound of the
-//! live bytes. Frees are not subtracted. Statistics are read where the bound leaves no room.
+//! observer adds up what they allocate; with the live bytes at the last reading, that is an upper bound of
+//! the live bytes. Frees are not subtracted. Statistics are read where the bound leaves no room.
 
 use orlop_alloc::engine_support::{RegionDelivery, WeakAllocator};
 use orlop_alloc::{Allocator as _, AllocatorRef, Event, Observer};

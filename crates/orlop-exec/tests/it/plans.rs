@@ -180,7 +180,10 @@ fn what_cannot_be_in_place() {
     let elsewhere = floats("elsewhere", 8).kind(MemoryKind::KvCache);
     assert_eq!(why(plan.in_place(elsewhere, hidden, 3..=4).unwrap_err()), "it is in another arena");
     assert!(matches!(plan.in_place(floats("big", 9), hidden, 3..=4), Err(ExecError::TooSmall { .. })));
-    plan.in_place(floats("good", 8), hidden, 3..=4).unwrap();
+    let good = plan.in_place(floats("good", 8), hidden, 3..=4).unwrap();
+    let second = plan.in_place(floats("second", 8), hidden, 3..=4).unwrap_err();
+    assert_eq!(why(second), "its bytes are used later");
+    plan.in_place(floats("third", 8), good, 4..=5).unwrap();
     #[expect(clippy::reversed_empty_ranges, reason = "an invalid range")]
     let backwards = plan.buffer(floats("x", 8), 3..=2);
     assert!(matches!(backwards, Err(ExecError::NoSteps { .. })));

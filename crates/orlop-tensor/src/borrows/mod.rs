@@ -32,7 +32,7 @@
 //! # Inspections
 //!
 //! An inspection reads the description of the block and not its bytes. Only the writer excludes it, who may
-//! replace the block.
+//! replace the block. A guard of an empty range is one, too.
 //!
 //! # Ordering
 //!
@@ -47,6 +47,7 @@
 //!   replaced. `borrows.end_write` and `parts.narrow` (release) pair with `borrows.inspect`: it is read after
 //!   it was replaced.
 
+mod part_table;
 mod parts;
 
 pub(crate) use self::parts::{PartWrite, Parts};
@@ -67,8 +68,10 @@ const PARTS_READ: u64 = 1 << 23;
 /// Parts are written, and there is no access to the whole.
 const PARTS_WRITTEN: u64 = 1 << 24;
 const INSPECTION: u64 = 1 << 34;
-/// All inspections. There is one per thread, so they cannot overflow.
+/// All inspections.
 const INSPECTIONS: u64 = !(INSPECTION - 1);
+/// More inspections than there can be without leaking their guards: it leaves one per thread.
+const TOO_MANY_INSPECTIONS: u64 = 1 << 63;
 
 /// The conditions that an access has to check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -210,12 +213,13 @@ impl Borrows {
     /// Registers an inspection of the block, whatever the flags say about its bytes.
     pub(crate) fn inspect(&self) -> Result<()> {
         let before = self.0.fetch_add(INSPECTION, ordering!("borrows.inspect", Acquire));
-        if before & WRITER == 0 {
+        if before & (WRITER | TOO_MANY_INSPECTIONS) == 0 {
             return Ok(());
         }
         // Relaxed: it was refused, so it did not access anything.
         self.0.fetch_sub(INSPECTION, Ordering::Relaxed);
-        Err(Error::Borrowed { by: Borrower::Writer })
+        let by = if before & WRITER == 0 { Borrower::Readers } else { Borrower::Writer };
+        Err(Error::Borrowed { by })
     }
 
     /// Unregisters an inspection.
@@ -293,5 +297,7 @@ mod tests {
         borrows.read().unwrap();
         assert!(matches!(borrows.read(), Err(Error::Borrowed { by: Borrower::Readers })));
         assert!(borrows.write().is_err());
+        borrows.0.store(TOO_MANY_INSPECTIONS, Ordering::Relaxed);
+        assert!(matches!(borrows.inspect(), Err(Error::Borrowed { by: Borrower::Readers })));
     }
 }

@@ -1,12 +1,17 @@
 //! Accesses to parts of a storage: a table of byte ranges.
 //!
-//! The lock is held for a few instructions that call nothing: the table grows outside of it. The table is
-//! searched from end to end, because a storage has few accesses at a time.
+//! The lock is held for a few instructions that call nothing: the table grows outside of it.
+//!
+//! # Empty ranges
+//!
+//! They have no byte in common with anything, and are not in the table: the bits of the word exclude accesses
+//! to the whole. A guard of one is an inspection, because it has the block, and its address may point into
+//! it.
 
-use super::{Borrows, Flags, NOT_WRITTEN, PARTS_READ, PARTS_WRITTEN, READERS, TOO_MANY, WRITER};
+use super::part_table::{PartAccess, PartTable};
+use super::{Borrows, Flags, INSPECTION, NOT_WRITTEN, PARTS_READ, PARTS_WRITTEN, READERS, TOO_MANY, WRITER};
 use super::{check_readable, check_writable};
 use crate::error::{Borrower, Error, Result};
-use crate::host;
 use crate::sync::atomic::Ordering;
 use crate::sync::{Mutex, MutexGuard, ordering};
 use std::fmt;
@@ -25,26 +30,6 @@ pub(crate) enum PartWrite {
     NeedsWhole,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum PartAccess {
-    Read,
-    Write,
-}
-
-#[derive(Debug, Clone)]
-struct BorrowedPart {
-    range: Range<usize>,
-    /// `None` for an entry that is free.
-    access: Option<PartAccess>,
-}
-
-#[derive(Debug, Default)]
-struct PartTable {
-    parts: Vec<BorrowedPart>,
-    readers: usize,
-    writers: usize,
-}
-
 /// More parts than can be borrowed without leaking their guards.
 const MAX_PARTS: usize = 1 << 21;
 
@@ -52,14 +37,14 @@ const MAX_PARTS: usize = 1 << 21;
 const NEEDS_WHOLE: Flags = Flags::COPY_ON_WRITE.and(Flags::DEVICE_READS);
 
 impl Parts {
-    /// Registers a reader of a part. Returns its index.
+    /// Registers a reader of a part, which is not empty. Returns its index.
     pub(crate) fn read(&self, borrows: &Borrows, range: Range<usize>) -> Result<u32> {
         let mut table = self.with_room()?;
         borrows.read_part(table.conflict(&range, PartAccess::Read))?;
         Ok(table.add(range, PartAccess::Read))
     }
 
-    /// Registers a writer of a part.
+    /// Registers a writer of a part, which is not empty.
     pub(crate) fn write(&self, borrows: &Borrows, range: Range<usize>) -> Result<PartWrite> {
         let mut table = self.with_room()?;
         let flags = borrows.write_part(table.conflict(&range, PartAccess::Write))?;
@@ -69,7 +54,7 @@ impl Parts {
         Ok(PartWrite::Granted(table.add(range, PartAccess::Write), flags))
     }
 
-    /// Turns the writer of the whole, which the caller is, into a writer of a part.
+    /// Turns the writer of the whole, which the caller is, into a writer of a part, which is not empty.
     pub(crate) fn narrow(&self, borrows: &Borrows, range: Range<usize>) -> Result<u32> {
         let mut table = self.with_room()?;
         // For inspections. Accesses to parts see the writer's stores by the lock, and those to the whole are
@@ -91,10 +76,10 @@ impl Parts {
     fn with_room(&self) -> Result<MutexGuard<'_, PartTable>> {
         loop {
             let table = self.0.lock();
-            if table.readers + table.writers < table.parts.capacity() {
+            if !table.is_full() {
                 return Ok(table);
             }
-            let room = table.parts.capacity();
+            let room = table.room();
             drop(table);
             self.grow(room)?;
         }
@@ -107,82 +92,11 @@ impl Parts {
         if room >= MAX_PARTS {
             return Err(Error::Borrowed { by: Borrower::Readers });
         }
-        let mut larger = host::room(room.saturating_mul(2).max(8))?;
-        // The smaller vector is dropped after the lock.
+        let mut larger = PartTable::with_room(room.saturating_mul(2).max(8))?;
+        // The smaller table is dropped after the lock.
         self.0.lock().move_to(&mut larger);
         Ok(())
     }
-}
-
-impl PartTable {
-    /// Returns the access that excludes this one.
-    fn conflict(&self, range: &Range<usize>, access: PartAccess) -> Option<Borrower> {
-        if self.writers == 0 && (self.readers == 0 || access == PartAccess::Read) {
-            return None;
-        }
-        let mut by = None;
-        for part in &self.parts {
-            if !overlap(range, &part.range) {
-                continue;
-            }
-            match (part.access, access) {
-                (Some(PartAccess::Write), _) => return Some(Borrower::Writer),
-                (Some(PartAccess::Read), PartAccess::Write) => by = Some(Borrower::Readers),
-                (Some(PartAccess::Read), PartAccess::Read) | (None, _) => {}
-            }
-        }
-        by
-    }
-
-    /// Adds an entry, for which there is room, and returns its index.
-    fn add(&mut self, range: Range<usize>, access: PartAccess) -> u32 {
-        match access {
-            PartAccess::Read => self.readers += 1,
-            PartAccess::Write => self.writers += 1,
-        }
-        let part = BorrowedPart { range, access: Some(access) };
-        let index = match self.parts.iter_mut().enumerate().find(|(_, part)| part.access.is_none()) {
-            Some((index, free)) => {
-                *free = part;
-                index
-            }
-            None => {
-                self.parts.push(part);
-                self.parts.len() - 1
-            }
-        };
-        // At most twice `MAX_PARTS`.
-        u32::try_from(index).unwrap_or(u32::MAX)
-    }
-
-    /// Removes an entry, and calls `clear` with the bit of its kind of access if it was the last.
-    fn remove(&mut self, index: u32, clear: impl FnOnce(u64)) -> bool {
-        let part = usize::try_from(index).ok().and_then(|index| self.parts.get_mut(index));
-        let Some(access) = part.and_then(|part| part.access.take()) else { return false };
-        let (count, bit) = match access {
-            PartAccess::Read => (&mut self.readers, PARTS_READ),
-            PartAccess::Write => (&mut self.writers, PARTS_WRITTEN),
-        };
-        *count -= 1;
-        if *count == 0 {
-            clear(bit);
-        }
-        while self.parts.pop_if(|part| part.access.is_none()).is_some() {}
-        true
-    }
-
-    /// Moves the entries to a larger vector, unless another thread did, and leaves the smaller one.
-    fn move_to(&mut self, larger: &mut Vec<BorrowedPart>) {
-        if larger.capacity() > self.parts.capacity() {
-            larger.append(&mut self.parts);
-            std::mem::swap(&mut self.parts, larger);
-        }
-    }
-}
-
-/// Returns `true` if two ranges have a byte in common.
-fn overlap(one: &Range<usize>, other: &Range<usize>) -> bool {
-    one.start.max(other.start) < one.end.min(other.end)
 }
 
 impl Borrows {
@@ -235,6 +149,31 @@ impl Borrows {
     }
 }
 
+impl Borrows {
+    /// Registers an inspection by a reader of an empty range.
+    pub(crate) fn read_nothing(&self) -> Result<()> {
+        self.inspect()?;
+        check_readable(self.0.load(Ordering::Relaxed)).inspect_err(|_| self.end_inspection())
+    }
+
+    /// Registers an inspection by a writer of an empty range, or returns `false` if the whole has to be
+    /// written first.
+    pub(crate) fn write_nothing(&self) -> Result<bool> {
+        self.inspect()?;
+        let word = self.0.load(Ordering::Relaxed);
+        let checked = check_writable(word, NOT_WRITTEN).map(|()| !Flags(word).has(NEEDS_WHOLE));
+        if !matches!(checked, Ok(true)) {
+            self.end_inspection();
+        }
+        checked
+    }
+
+    /// Turns the writer of the whole, which the caller is, into an inspection.
+    pub(crate) fn narrow_to_nothing(&self) {
+        self.0.fetch_add(INSPECTION - WRITER, ordering!("parts.narrow", Release));
+    }
+}
+
 impl fmt::Debug for Parts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Parts").finish_non_exhaustive()
@@ -274,9 +213,7 @@ mod tests {
         let fourth = read(&parts, &borrows, 25..usize::MAX).unwrap();
         assert_eq!(by(write(&parts, &borrows, 29..31)), Some(Borrower::Readers));
         assert_eq!(by(write(&parts, &borrows, 5..31)), Some(Borrower::Writer));
-        // Without bytes, nothing is in common.
-        let empty = write(&parts, &borrows, 5..5).unwrap();
-        for index in [first, third, empty, fourth, second] {
+        for index in [first, third, fourth, second] {
             parts.end(&borrows, index);
         }
         assert_eq!(borrows.write().unwrap(), Flags::NONE);
@@ -334,9 +271,63 @@ mod tests {
         for at in [3, 50, 98] {
             parts.end(&borrows, at);
         }
-        assert_eq!(write(&parts, &borrows, 98..99).unwrap(), 3);
-        assert!(write(&parts, &borrows, 98..99).is_err());
-        assert_eq!(write(&parts, &borrows, 3..4).unwrap(), 50);
+        assert_eq!(write(&parts, &borrows, 3..4).unwrap(), 98);
+        assert!(write(&parts, &borrows, 3..4).is_err());
+        assert_eq!(write(&parts, &borrows, 98..99).unwrap(), 50);
+        assert_eq!(write(&parts, &borrows, 50..51).unwrap(), 3);
+        assert_eq!(write(&parts, &borrows, 100..101).unwrap(), 100);
+    }
+
+    /// As a pool has, each of whose parts is bound to a storage.
+    #[test]
+    fn many_writers_are_not_all_searched() {
+        let (parts, borrows) = (Parts::default(), Borrows::new(Flags::NONE));
+        let count = if cfg!(miri) { 100 } else { 4000 };
+        // Not in order.
+        for at in (0..count).map(|number| number * 37 % count) {
+            parts.0.lock().seen.set(0);
+            write(&parts, &borrows, 64 * at..64 * at + 64).unwrap();
+            let seen = parts.0.lock().seen.get();
+            assert!(seen <= 16, "{seen} of {count}");
+        }
+        assert_eq!(by(read(&parts, &borrows, 640..641)), Some(Borrower::Writer));
+        let seen = parts.0.lock().seen.get();
+        assert!(seen <= 32, "{seen} of {count}");
+    }
+
+    /// Against a list that is searched from end to end.
+    #[test]
+    fn conflicts_are_those_of_all_accesses() {
+        let (parts, borrows) = (Parts::default(), Borrows::new(Flags::NONE));
+        let mut live: Vec<(u32, Range<usize>, bool)> = Vec::new();
+        let mut state = 1_usize;
+        let mut random = |below: usize| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (state >> 33) % below
+        };
+        for _ in 0..if cfg!(miri) { 300 } else { 20_000 } {
+            if random(3) == 0 && !live.is_empty() {
+                let (index, ..) = live.swap_remove(random(live.len()));
+                parts.end(&borrows, index);
+                continue;
+            }
+            let (start, is_write) = (random(200), random(2) == 0);
+            let range = start..start + 1 + random(20);
+            let overlaps = |other: &Range<usize>| other.start.max(range.start) < other.end.min(range.end);
+            let mut conflicts = live.iter().filter(|(_, other, _)| overlaps(other));
+            let expected = match conflicts.clone().any(|&(.., writes)| writes) {
+                true => Some(Borrower::Writer),
+                false => (is_write && conflicts.next().is_some()).then_some(Borrower::Readers),
+            };
+            let access = if is_write { write } else { read };
+            match access(&parts, &borrows, range.clone()) {
+                Ok(index) => {
+                    assert_eq!(expected, None);
+                    live.push((index, range, is_write));
+                }
+                refused => assert_eq!(by(refused), expected),
+            }
+        }
     }
 
     #[test]

@@ -73,6 +73,7 @@ impl PlannedMemory {
         for memory in memories {
             memory.end_settled();
             (memory.ended, memory.now) = (0, 0);
+            memory.parts.iter_mut().filter_map(|part| part.lent.as_mut()).for_each(|lent| lent.restart());
         }
         Ok(())
     }
@@ -147,8 +148,13 @@ impl PlannedMemory {
     /// distinguished from those of the tensors that end meanwhile: they have one storage.
     #[cold]
     fn goes_on(&self, part: usize, step: u64) -> bool {
-        let mut slots = self.slots[self.parts[part].slots.clone()].iter();
-        slots.any(|slot| is_live(&slot.lifetime, self.now) && is_live(&slot.lifetime, step))
+        let part = &self.parts[part];
+        let goes_on = |slot: &Slot| is_live(&slot.lifetime, self.now) && is_live(&slot.lifetime, step);
+        match &part.lent {
+            None => self.slots[part.slots.clone()].iter().any(goes_on),
+            // The part was searched for clones just before.
+            Some(lent) => lent.lent().iter().any(|&slot| goes_on(&self.slots[slot])),
+        }
     }
 
     /// Returns `true` if the part of a tensor ends with it.

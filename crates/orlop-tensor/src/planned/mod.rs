@@ -64,6 +64,7 @@
 mod check;
 mod clock;
 mod error;
+mod handles;
 mod part;
 mod sanitizer;
 #[cfg(all(test, not(loom)))]
@@ -73,6 +74,7 @@ pub use self::error::{PlannedError, StrayWrite, Unsanitizable};
 pub use self::part::{PlannedPart, PlannedTensor};
 
 use self::check::check;
+use self::handles::LentSlots;
 use self::sanitizer::Sanitizer;
 use crate::error::{Error, Revocation, RevokedBy};
 use crate::storage::Storage;
@@ -108,6 +110,8 @@ struct Part {
     lifetime: Range<u64>,
     /// The slots of its tensors.
     slots: Range<usize>,
+    /// `None` if they are few: all of them are searched for clones.
+    lent: Option<Box<LentSlots>>,
 }
 
 /// A block of memory with the tensors of a plan; see the [module](self).
@@ -166,7 +170,8 @@ impl PlannedMemory {
                 name: tensor.name.clone(),
             }));
             let bytes = part.offset..part.offset + part.bytes;
-            prepared.push(Part { bytes, lifetime: part.lifetime(), slots: first..slots.len() });
+            let lent = LentSlots::of(&slots, first).map(Box::new);
+            prepared.push(Part { bytes, lifetime: part.lifetime(), slots: first..slots.len(), lent });
         }
         let is_streamed = !root.device.is_cpu() && root.honours_streams();
         let ends = slots.iter().enumerate().map(|(slot, Slot { lifetime, .. })| (lifetime.end, slot));
@@ -229,32 +234,6 @@ impl PlannedMemory {
         // SAFETY: the part is settled, so all its handles are the prepared ones, which this function borrows
         // exclusively.
         unsafe { storage.join_streams(ops) }.map_err(in_use)
-    }
-
-    /// Returns `true` if nothing but the prepared tensors is left of what was done with a part.
-    #[inline]
-    fn is_part_settled(&mut self, part: usize) -> bool {
-        let slots = &self.slots[self.parts[part].slots.clone()];
-        let Some(first) = slots.first() else { return true };
-        // SAFETY: each tensor of the part has one handle, and this function borrows them exclusively.
-        let is_settled = |storage: &Storage| unsafe { storage.is_settled(slots.len()) };
-        slots.iter().all(|slot| slot.tensor.has_one_handle())
-            && first.tensor.imp().is_ok_and(|imp| is_settled(imp.storage()))
-    }
-
-    /// Returns `true` if the bytes of a part are not in use, as far as is known. The address of one that ends
-    /// is for the step that lends it; that of one that never ends may be used at any time.
-    fn is_part_unheld(&mut self, part: usize) -> bool {
-        if self.parts[part].lifetime.end == NEVER {
-            return self.is_part_settled(part);
-        }
-        let slots = self.parts[part].slots.clone();
-        let handles = slots.len();
-        self.slots[slots].iter().all(|Slot { tensor, .. }| {
-            // SAFETY: each tensor of the part has one handle, and this function borrows them exclusively.
-            let is_unheld = || tensor.imp().is_ok_and(|imp| unsafe { imp.storage().is_unheld(handles) });
-            tensor.has_one_handle() && is_unheld()
-        })
     }
 
     /// Takes the memory of clones and views of the tensors in a part. `slot` is the one that ends it.

@@ -46,6 +46,8 @@ impl StorageCell {
     fn read_slowly(&self, range: Range<usize>) -> Result<Registration> {
         let registered = if range.start == 0 && range.end >= self.bytes() {
             self.borrows.read().map(|()| Registration::WHOLE)
+        } else if range.is_empty() {
+            self.borrows.read_nothing().map(|()| Registration::EMPTY)
         } else {
             self.notes().parts().read(&self.borrows, range).map(Registration::part)
         };
@@ -76,11 +78,14 @@ impl StorageCell {
         if range.start == 0 && range.end >= self.bytes() {
             return self.write_whole(copy);
         }
+        if range.is_empty() {
+            return self.write_nothing(copy);
+        }
         let parts = self.notes().parts();
         let granted = parts.write(&self.borrows, range.clone()).map_err(|error| self.explain(error))?;
         match granted {
             PartWrite::Granted(index, flags) => {
-                let guard = WriteGuard::part(self, index);
+                let guard = WriteGuard::special(self, Registration::part(index));
                 if flags.has(Flags::WARNS) {
                     self.warn();
                 }
@@ -90,9 +95,23 @@ impl StorageCell {
             PartWrite::NeedsWhole => {
                 let guard = self.write_whole(copy)?;
                 let index = parts.narrow(&self.borrows, range)?;
-                Ok(guard.narrowed(index))
+                Ok(guard.narrowed(Registration::part(index)))
             }
         }
+    }
+
+    /// Acquires a write guard of an empty range. The block has no other owner under it, as under every write
+    /// guard.
+    fn write_nothing(
+        &self,
+        copy: impl FnOnce(&MemoryBlock, usize) -> Result<MemoryBlock>,
+    ) -> Result<WriteGuard<'_>> {
+        if self.borrows.write_nothing().map_err(|error| self.explain(error))? {
+            return Ok(WriteGuard::special(self, Registration::EMPTY));
+        }
+        let guard = self.write_whole(copy)?;
+        self.borrows.narrow_to_nothing();
+        Ok(guard.narrowed(Registration::EMPTY))
     }
 
     fn write_whole(

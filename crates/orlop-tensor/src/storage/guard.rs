@@ -26,19 +26,35 @@ impl ReplacedMemory {
     }
 }
 
-/// How a reader is registered, and thus how it ends: in one register.
+/// How an access is registered, and thus how it ends: in one register.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Registration(u32);
 
 impl Registration {
-    /// As a reader of the whole.
+    /// As an access to the whole.
     pub(super) const WHOLE: Self = Self(0);
     /// Not at all: the storage is constant.
     pub(crate) const NONE: Self = Self(u32::MAX);
+    /// As an inspection: the range is empty.
+    pub(super) const EMPTY: Self = Self(u32::MAX - 1);
 
-    /// As a reader of the part at this index, which is small: see `borrows::parts`.
+    /// As an access to the part at this index, which is small: see `borrows::parts`.
     pub(super) fn part(index: u32) -> Self {
         Self(index + 1)
+    }
+
+    /// Ends an access that is not to the whole.
+    fn end_special(self, cell: &StorageCell) {
+        match self {
+            Self::NONE => {}
+            Self::EMPTY => cell.borrows.end_inspection(),
+            Self(part) => cell.end_part(part - 1),
+        }
+    }
+
+    /// Ends a writer.
+    pub(super) fn end_write(self, cell: &StorageCell) {
+        if self == Self::WHOLE { cell.borrows.end_write() } else { self.end_special(cell) }
     }
 }
 
@@ -62,9 +78,9 @@ pub(crate) struct WriteGuard<'a> {
 enum Write {
     /// As the writer of the whole.
     Whole,
-    /// As the writer of the whole, or of the part at this index.
+    /// Possibly otherwise.
     Special {
-        part: Option<u32>,
+        registration: Registration,
         /// The previous block of a storage that was copied, or an unnecessary copy. Fields are dropped after
         /// `drop` has run, so the guard is released when this runs user code: see the documentation of
         /// `cell`.
@@ -92,8 +108,8 @@ impl<'a> ReadGuard<'a> {
     /// Returns the block, for the life of the guard.
     #[inline]
     pub(crate) fn block(&self) -> &MemoryBlock {
-        // SAFETY: the block does not change while there is a reader of the whole or of a part, and that of a
-        // constant storage never changes: `Borrows::change` is refused.
+        // SAFETY: the block does not change while there is a reader of the whole or of a part, or an
+        // inspection, and that of a constant storage never changes: `Borrows::change` is refused.
         self.cell.block().with(|block| unsafe { &*block })
     }
 
@@ -121,16 +137,16 @@ impl<'a> WriteGuard<'a> {
         Self { cell, write: Write::Whole }
     }
 
-    /// Creates the guard of the part that is registered at this index.
-    pub(super) fn part(cell: &'a StorageCell, index: u32) -> Self {
-        Self { cell, write: Write::Special { part: Some(index), _former: None } }
+    /// Creates the guard of a writer of a part, or of an empty range.
+    pub(super) fn special(cell: &'a StorageCell, registration: Registration) -> Self {
+        Self { cell, write: Write::Special { registration, _former: None } }
     }
 
-    /// Turns the guard of the whole into that of a part, which was registered in its place.
-    pub(super) fn narrowed(mut self, index: u32) -> Self {
+    /// Turns the guard of the whole into that of another writer, which was registered in its place.
+    pub(super) fn narrowed(mut self, narrow: Registration) -> Self {
         match &mut self.write {
-            Write::Special { part, .. } => *part = Some(index),
-            whole @ Write::Whole => *whole = Write::Special { part: Some(index), _former: None },
+            Write::Special { registration, .. } => *registration = narrow,
+            whole @ Write::Whole => *whole = Write::Special { registration: narrow, _former: None },
         }
         self
     }
@@ -139,7 +155,7 @@ impl<'a> WriteGuard<'a> {
     #[inline]
     pub(crate) fn block(&self) -> &MemoryBlock {
         // SAFETY: the block changes only through `&mut` of a guard of the whole (`ChangeGuard`), of which
-        // this is the only one, or which a guard of a part excludes.
+        // this is the only one, or which a guard of a part or an inspection excludes.
         self.cell.block().with(|block| unsafe { &*block })
     }
 
@@ -149,12 +165,11 @@ impl<'a> WriteGuard<'a> {
         self.cell.bytes()
     }
 
-    /// Ends the guard, but not its registration: returns the index of its part, which is `None` for the
-    /// whole, and the memory that was replaced for it.
-    pub(super) fn into_registration(mut self) -> (Option<u32>, Option<MemoryBlock>) {
+    /// Ends the guard, but not its registration: returns that, and the memory that was replaced for it.
+    pub(super) fn into_registration(mut self) -> (Registration, Option<MemoryBlock>) {
         let registration = match &mut self.write {
-            Write::Whole => (None, None),
-            Write::Special { part, _former } => (*part, _former.take()),
+            Write::Whole => (Registration::WHOLE, None),
+            Write::Special { registration, _former } => (*registration, _former.take()),
         };
         std::mem::forget(self);
         registration
@@ -262,7 +277,7 @@ impl<'a> ChangeGuard<'a> {
                 (false, Err(error)) => return Err(error),
             };
             // Freed with the guard. There was no former block, because a guard does this once.
-            self.0.write = Write::Special { part: None, _former: former };
+            self.0.write = Write::Special { registration: Registration::WHOLE, _former: former };
         }
         self.0.cell.borrows.clear(Flags::COPY_ON_WRITE);
         Ok(())
@@ -294,7 +309,7 @@ impl Drop for ReadGuard<'_> {
         if self.registration == Registration::WHOLE {
             self.cell.borrows.end_read();
         } else if self.registration != Registration::NONE {
-            self.cell.end_part(self.registration.0 - 1);
+            self.registration.end_special(self.cell);
         }
     }
 }
@@ -303,8 +318,8 @@ impl Drop for WriteGuard<'_> {
     #[inline]
     fn drop(&mut self) {
         match self.write {
-            Write::Special { part: Some(index), .. } => self.cell.end_part(index),
-            Write::Whole | Write::Special { part: None, .. } => self.cell.borrows.end_write(),
+            Write::Whole => self.cell.borrows.end_write(),
+            Write::Special { registration, .. } => registration.end_write(self.cell),
         }
     }
 }

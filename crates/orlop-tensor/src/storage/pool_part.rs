@@ -20,9 +20,9 @@ impl Storage {
     /// as long as the storage uses it.
     ///
     /// Meanwhile, the storage has the bytes for itself: accesses to them through the pool fail with
-    /// [`Error::Borrowed`], as does whatever changes the pool. They end with [`unbind`](Storage::unbind),
-    /// [`clear`](Storage::clear), or the last handle of the storage. On a device, the host waits for each
-    /// operation on the bytes, as for foreign memory.
+    /// [`Error::Borrowed`], as does whatever changes the pool, unless there are no bytes. They end with
+    /// [`unbind`](Storage::unbind), [`clear`](Storage::clear), or the last handle of the storage. On a
+    /// device, the host waits for each operation on the bytes, as for foreign memory.
     ///
     /// # Errors
     ///
@@ -81,7 +81,8 @@ impl Storage {
         let record = record.ok_or(Error::Unbound { revoked: None })?;
         // SAFETY: the bytes are valid and initialised while the pool has its block, which is not replaced
         // while a writer is registered, and the registration keeps the pool alive. It is the writer of these
-        // bytes, so nothing else accesses them until it is dropped, with the block.
+        // bytes, so nothing else accesses them until it is dropped, with the block. Without bytes there is no
+        // writer, and any address is valid.
         Ok(unsafe { Block::foreign_part(record, Deleter::from_owner(registration)) })
     }
 }

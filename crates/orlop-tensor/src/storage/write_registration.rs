@@ -8,7 +8,7 @@
 //! to that one.
 
 use super::cell::StorageCell;
-use super::guard::WriteGuard;
+use super::guard::{Registration, WriteGuard};
 use crate::error::Result;
 use crate::shared::Shared;
 #[cfg(not(loom))]
@@ -19,18 +19,22 @@ use std::cell::RefCell;
 pub(super) struct WriteRegistration {
     /// Taken when this is dropped.
     cell: Option<Shared<StorageCell>>,
-    /// `None` for the whole.
-    part: Option<u32>,
+    registration: Registration,
 }
 
 impl WriteRegistration {
-    /// Takes the registration of a guard of this cell.
+    /// Takes the registration of a guard of this cell. Without bytes there is nothing to exclude: that of an
+    /// empty range ends at once.
     pub(super) fn of(
         cell: &Shared<StorageCell>,
         guard: impl FnOnce(&StorageCell) -> Result<WriteGuard<'_>>,
     ) -> Result<Self> {
-        let (part, former) = guard(cell)?.into_registration();
-        let registration = Self { cell: Some(cell.clone()), part };
+        let (mut registration, former) = guard(cell)?.into_registration();
+        if registration == Registration::EMPTY {
+            registration.end_write(cell);
+            registration = Registration::NONE;
+        }
+        let registration = Self { cell: Some(cell.clone()), registration };
         drop(former);
         Ok(registration)
     }
@@ -39,10 +43,7 @@ impl WriteRegistration {
 impl Drop for WriteRegistration {
     fn drop(&mut self) {
         let Some(cell) = self.cell.take() else { return };
-        match self.part {
-            Some(index) => cell.end_part(index),
-            None => cell.borrows.end_write(),
-        }
+        self.registration.end_write(&cell);
         release(cell);
     }
 }

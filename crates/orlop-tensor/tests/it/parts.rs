@@ -333,3 +333,56 @@ fn hulls_outside_the_storage() {
     last.fill_(1).unwrap();
     assert_eq!(tensor.device(), Device::CPU);
 }
+
+/// Guards of no bytes, which have none in common with others.
+#[test]
+fn empty_guards_refuse_no_access() {
+    let tensor = Tensor::zeros([8, 8], DType::F32).unwrap();
+    let empty = tensor.narrow(0, 3, 0).unwrap();
+    let written = empty.as_mut_slice::<f32>().unwrap();
+    let read = empty.as_slice::<f32>().unwrap();
+    assert_eq!(tensor.as_slice::<f32>().unwrap().len(), 64);
+    let row = tensor.select(0, 3).unwrap();
+    row.as_mut_slice::<f32>().unwrap().fill(1.0);
+    // They have the block.
+    assert!(is_read(tensor.storage().unwrap().resize(8192)));
+    drop((written, read));
+    tensor.fill_(2.0).unwrap();
+    // Conditions of an access hold for them, too.
+    tensor.storage().unwrap().refuse_writes("weights");
+    assert!(empty.as_slice::<f32>().is_ok());
+    assert!(matches!(empty.as_mut_slice::<f32>(), Err(Error::ReadOnly { .. })));
+    tensor.storage().unwrap().refuse_access("gone");
+    assert!(matches!(empty.as_slice::<f32>(), Err(Error::AccessRefused { .. })));
+}
+
+/// A deferred copy is made first, as under each write guard.
+#[test]
+fn an_empty_write_guard_has_a_block_of_its_own() {
+    let storage = Storage::new(4096, &TensorOptions::new()).unwrap();
+    storage.write().unwrap().fill(7);
+    let clone = storage.lazy_clone().unwrap();
+    let guard = storage.slice(100..100).unwrap();
+    let guard = guard.write().unwrap();
+    assert!(guard.is_empty());
+    assert_ne!(storage.as_ptr().unwrap(), clone.as_ptr().unwrap());
+    assert!(storage.read().unwrap().iter().all(|&byte| byte == 7) && is_read(storage.write()));
+    drop(guard);
+    storage.write().unwrap().fill(8);
+    assert!(clone.read().unwrap().iter().all(|&byte| byte == 7));
+}
+
+/// A tensor without elements that is bound to a pool takes nothing from it.
+#[test]
+fn an_empty_part_leaves_its_pool_free() {
+    let pool = Storage::new(4096, &TensorOptions::new()).unwrap();
+    let tensor = Tensor::unbound([0], DType::F32).unwrap();
+    tensor.bind_in(&pool, 256).unwrap();
+    assert!(pool.read().is_ok() && pool.write().is_ok());
+    pool.resize(1 << 20).unwrap();
+    pool.clear().unwrap();
+    assert!(tensor.to_vec::<f32>().unwrap().is_empty());
+    tensor.fill_(1.0).unwrap();
+    drop(pool);
+    assert!(tensor.as_mut_slice::<f32>().unwrap().is_empty());
+}

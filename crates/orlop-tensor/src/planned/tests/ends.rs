@@ -1,6 +1,7 @@
 //! The ends of tensors: what outlives them, what names them, and what a storage is afterwards.
 
 use super::*;
+use crate::TensorOptions;
 use orlop_alloc::Allocator as _;
 use orlop_alloc::backing::System;
 use orlop_alloc::engine::Direct;
@@ -81,7 +82,7 @@ fn the_kind_is_that_of_the_block() {
     let context = Context::new();
     let block = context.allocate(Device::CPU, &Request::new(256).kind(MemoryKind::Workspace)).unwrap();
     let mut memory = PlannedMemory::new(block, &[PlannedPart::new(0, 256, [floats(64, 0..1)])]).unwrap();
-    let options = crate::TensorOptions::from(DType::F32).kind(MemoryKind::KvCache).context(&context);
+    let options = TensorOptions::from(DType::F32).kind(MemoryKind::KvCache).context(&context);
     let mine = Tensor::unbound([64], options).unwrap();
     let storage = mine.storage().unwrap();
     let kinds = || (storage.memory_kind(), storage.block().unwrap().kind);
@@ -111,4 +112,49 @@ fn parts_of_parts_are_freed_one_after_the_other() {
     assert_eq!(allocator.stats().live(), 256);
     drop(block);
     assert_eq!(allocator.stats().live(), 0);
+}
+
+/// Of a chain of tensors, each written over the one before, only those are searched that can have clones.
+#[test]
+fn a_chain_in_place_is_searched_where_it_is_live() {
+    let count = 200;
+    let chain: Vec<_> = (0..count).map(|step| floats(64, step..step + 2)).collect();
+    let mut memory = memory_of(256, &[PlannedPart::new(0, 256, chain)]).unwrap();
+    let slot = |step: u64| usize::try_from(step).unwrap();
+    let lent = |memory: &PlannedMemory| memory.parts[0].lent.as_ref().map_or(0, |lent| lent.lent().len());
+    for _ in 0..2 {
+        let mut held = None;
+        for step in 0..count {
+            memory.advance(step).unwrap();
+            let tensor = memory.tensor(slot(step)).unwrap();
+            if step == count / 2 {
+                held = Some(tensor.clone());
+            }
+            assert!(lent(&memory) <= 4, "{} at {step}", lent(&memory));
+        }
+        // It has outlived its tensor by far, and ends with the part.
+        memory.tensor(slot(count - 1)).unwrap().fill_(3.0).unwrap();
+        let held = held.unwrap();
+        assert_eq!(held.to_vec::<f32>().unwrap(), [3.0; 64]);
+        memory.restart().unwrap();
+        assert!(matches!(held.to_vec::<f32>(), Err(Error::Unbound { .. })));
+    }
+}
+
+/// A clone from the run before is found, also of a tensor that has not begun in this one.
+#[test]
+fn a_clone_outlives_its_run_with_an_endless_tensor() {
+    let parts = [PlannedPart::new(0, 256, [floats(64, 2..4), floats(64, 0..NEVER)])];
+    let mut memory = memory_of(256, &parts).unwrap();
+    memory.advance(2).unwrap();
+    let clone = memory.tensor(0).unwrap().clone();
+    for _ in 0..3 {
+        memory.restart().unwrap();
+        clone.fill_(1.0).unwrap();
+        let storage = Storage::unbound(&TensorOptions::new()).unwrap();
+        assert!(matches!(memory.bind(1, &storage), Err(PlannedError::InUse { .. })));
+    }
+    drop(clone);
+    let storage = Storage::unbound(&TensorOptions::new()).unwrap();
+    memory.bind(1, &storage).unwrap();
 }
