@@ -15,7 +15,9 @@ use orlop_device::{DeviceAllocator, Growth, Policy};
 use std::io::{ErrorKind, Read, Write};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
-use std::ptr::NonNull;
+use std::os::unix::thread::JoinHandleExt;
+use std::ptr::{self, NonNull};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 const BYTES: usize = 5 << 20;
 
@@ -201,6 +203,34 @@ fn more_descriptors_than_a_message_has_are_passed() {
     // SAFETY: the block is kept, and each access is waited for.
     let import = unsafe { device.import_pages(&received) }.unwrap();
     assert!(read(device, &import) == vec![5; 300 << 16]);
+}
+
+/// Whoever waits for descriptors goes on to wait after the handler of a signal has run.
+#[test]
+fn a_signal_does_not_break_an_exchange() {
+    static HANDLED: AtomicUsize = AtomicUsize::new(0);
+    extern "C" fn handle(_: libc::c_int) {
+        HANDLED.fetch_add(1, Ordering::Relaxed);
+    }
+    // SAFETY: the handler only adds to an atomic number; calls that it interrupts are not restarted, and no
+    // other test sends this signal.
+    unsafe {
+        let mut action: libc::sigaction = std::mem::zeroed();
+        action.sa_sigaction = handle as extern "C" fn(libc::c_int) as usize;
+        assert_eq!(libc::sigaction(libc::SIGUSR1, &raw const action, ptr::null_mut()), 0);
+    }
+    let [here, there] = UnixStream::pair().map(<[_; 2]>::from).unwrap();
+    // An export of one page, whose descriptor is waited for.
+    let head = [u64::from_le_bytes(*b"orlop/pg"), 0, 1, 1, 1 << 21];
+    (&here).write_all(&head.map(u64::to_le_bytes).concat()).unwrap();
+    let receiver = std::thread::spawn(move || ExportedPages::receive(&there));
+    while HANDLED.load(Ordering::Relaxed) < 100 && !receiver.is_finished() {
+        // SAFETY: a thread that was not joined.
+        unsafe { libc::pthread_kill(receiver.as_pthread_t(), libc::SIGUSR1) };
+        std::thread::yield_now();
+    }
+    drop(here);
+    assert_eq!(receiver.join().unwrap().unwrap_err().kind(), ErrorKind::UnexpectedEof);
 }
 
 #[test]

@@ -3,6 +3,7 @@
 use super::pages::{ExportedPage, ExportedPages};
 use crate::memory::PageHandle;
 use rustix::cmsg_space;
+use rustix::io::retry_on_intr;
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
@@ -26,6 +27,8 @@ impl ExportedPages {
     /// Sends the export to the process at the other end of a socket, which calls [`ExportedPages::receive`].
     /// The descriptors here stay open until `self` is dropped.
     ///
+    /// After an error a part may have been sent: the socket is not to be used for another export.
+    ///
     /// # Errors
     ///
     /// Failures of the socket; [`io::ErrorKind::InvalidInput`] for fabric handles: send
@@ -41,6 +44,8 @@ impl ExportedPages {
     }
 
     /// Receives an export that another process sends with [`ExportedPages::send`].
+    ///
+    /// After an error a part may have been received: the socket is not to be used for another export.
     ///
     /// # Errors
     ///
@@ -87,7 +92,7 @@ fn send_descriptors(socket: &UnixStream, descriptors: &[&OwnedFd]) -> io::Result
     if !control.push(SendAncillaryMessage::ScmRights(&descriptors)) {
         return Err(io::ErrorKind::InvalidInput.into());
     }
-    match sendmsg(socket, &[IoSlice::new(&[0])], &mut control, SendFlags::NOSIGNAL)? {
+    match retry_on_intr(|| sendmsg(socket, &[IoSlice::new(&[0])], &mut control, SendFlags::NOSIGNAL))? {
         1 => Ok(()),
         _ => Err(io::ErrorKind::WriteZero.into()),
     }
@@ -99,7 +104,7 @@ fn receive_descriptors(socket: &UnixStream, count: usize) -> io::Result<Vec<Owne
     let mut control = RecvAncillaryBuffer::new(&mut space);
     let mut byte = [0];
     let mut bytes = [IoSliceMut::new(&mut byte)];
-    let received = recvmsg(socket, &mut bytes, &mut control, RecvFlags::CMSG_CLOEXEC)?;
+    let received = retry_on_intr(|| recvmsg(socket, &mut bytes, &mut control, RecvFlags::CMSG_CLOEXEC))?;
     let mut descriptors = Vec::new();
     for message in control.drain() {
         if let RecvAncillaryMessage::ScmRights(some) = message {
