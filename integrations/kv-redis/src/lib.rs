@@ -34,7 +34,7 @@ impl ContentMark {
 /// A store of blocks in a Redis server.
 pub struct RedisStore {
     client: Client,
-    /// `None` before the first operation, and after an error of the connection.
+    /// `None` before the first operation, after an error of the connection, and after a failed transaction.
     connection: Option<Connection>,
     prefix: Box<str>,
     lifetime: Option<Duration>,
@@ -244,7 +244,12 @@ impl BlockStore for RedisStore {
         match self.last_read.take_if(|(read, _)| *read == key) {
             Some((_, mark)) => {
                 let marks = self.marks.clone();
-                self.run(|connection| remove_if(connection, &name, mark, &marks))
+                let removed = self.run(|connection| remove_if(connection, &name, mark, &marks));
+                if removed.is_err() {
+                    // The connection may still watch the key.
+                    self.connection = None;
+                }
+                removed
             }
             None => self.query(redis::cmd("DEL").arg(name)),
         }

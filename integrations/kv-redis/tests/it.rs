@@ -142,6 +142,23 @@ fn a_block_is_written_once() {
     assert!(!second.contains(KEY).unwrap());
 }
 
+/// A transaction that fails leaves nothing for the next one, which another client's write would cancel.
+#[test]
+fn a_failed_removal_leaves_no_key_watched() {
+    let Some(server) = Server::start() else { return };
+    let (mut store, mut connection) = (server.store(), server.connection());
+    store.put(KEY, b"block").unwrap();
+    assert!(store.get(KEY, 100, &mut Vec::new()).unwrap());
+    let name = store.name(KEY);
+    redis::cmd("DEL").arg(&name).exec(&mut connection).unwrap();
+    redis::cmd("LPUSH").arg(&name).arg("element").exec(&mut connection).unwrap();
+    assert!(store.remove(KEY).is_err(), "a key of another type is no block");
+    set(&mut connection, &name, b"mended");
+    let mut bytes = Vec::new();
+    assert!(store.get(KEY, 100, &mut bytes).unwrap());
+    assert_eq!(bytes, b"mended");
+}
+
 #[test]
 fn blocks_have_a_prefix_and_a_lifetime() {
     let Some(server) = Server::start() else { return };
