@@ -205,20 +205,19 @@ fn more_descriptors_than_a_message_has_are_passed() {
     assert!(read(device, &import) == vec![5; 300 << 16]);
 }
 
-/// Whoever waits for descriptors goes on to wait after the handler of a signal has run.
+/// A thread that waits for descriptors goes on to wait after the handler of a signal has run.
 #[test]
 fn a_signal_does_not_break_an_exchange() {
     static HANDLED: AtomicUsize = AtomicUsize::new(0);
     extern "C" fn handle(_: libc::c_int) {
         HANDLED.fetch_add(1, Ordering::Relaxed);
     }
+    // SAFETY: numbers and no handlers, of which zeros are valid ones.
+    let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
+    action.sa_sigaction = handle as extern "C" fn(libc::c_int) as usize;
     // SAFETY: the handler only adds to an atomic number; calls that it interrupts are not restarted, and no
     // other test sends this signal.
-    unsafe {
-        let mut action: libc::sigaction = std::mem::zeroed();
-        action.sa_sigaction = handle as extern "C" fn(libc::c_int) as usize;
-        assert_eq!(libc::sigaction(libc::SIGUSR1, &raw const action, ptr::null_mut()), 0);
-    }
+    assert_eq!(unsafe { libc::sigaction(libc::SIGUSR1, &raw const action, ptr::null_mut()) }, 0);
     let [here, there] = UnixStream::pair().map(<[_; 2]>::from).unwrap();
     // An export of one page, whose descriptor is waited for.
     let head = [u64::from_le_bytes(*b"orlop/pg"), 0, 1, 1, 1 << 21];
