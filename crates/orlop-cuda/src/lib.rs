@@ -49,7 +49,7 @@ pub use self::allocators::{
 pub use self::device::{CaptureScope, CudaDevice, DeviceStream, ProcessEvent, StreamClock};
 pub use self::driver::Driver;
 pub use self::error::CudaError;
-#[cfg(unix)]
+#[cfg(target_os = "linux")]
 pub use self::interop::ExportedPages;
 pub use self::interop::{BlockSlice, BlockView, DeviceBuffer, KernelPointer, KernelValue, SharedBuffer};
 pub use self::memory::{CudaMemory, PageHandleType, PageOptions, PinnedMemory};

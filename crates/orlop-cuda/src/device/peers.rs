@@ -3,7 +3,9 @@
 use super::{CudaDevice, DeviceState};
 use crate::driver::{abi, call};
 use crate::error::CudaError;
-use crate::memory::{DevicePages, MappedPages};
+use crate::memory::DevicePages;
+#[cfg(target_os = "linux")]
+use crate::memory::MappedPages;
 use orlop_core::Device;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
@@ -93,6 +95,7 @@ impl DeviceState {
     }
 
     /// Returns the pages that a range is in. `None` if it is not in pages.
+    #[cfg(target_os = "linux")]
     pub(crate) fn pages_of(&self, address: usize, bytes: usize) -> Option<MappedPages> {
         let all: Vec<Arc<DevicePages>> = lock(&self.access.pages).iter().filter_map(Weak::upgrade).collect();
         all.iter().find_map(|pages| pages.pages_of(address, bytes))

@@ -15,7 +15,7 @@ use std::ffi::{c_char, c_void};
 macro_rules! symbols {
     (
         called { $($name:ident($($argument:ty),* $(,)?);)+ }
-        optional { $($newer:ident($($newer_argument:ty),* $(,)?);)+ }
+        optional { $($(#[$note:meta])? $newer:ident($($newer_argument:ty),* $(,)?);)+ }
         by_cudarc { $($other:ident)+ }
     ) => {
         /// Addresses of the driver's functions.
@@ -23,7 +23,7 @@ macro_rules! symbols {
         #[derive(Debug, Clone, Copy)]
         pub(crate) struct Symbols {
             $(pub(crate) $name: unsafe extern "C" fn($($argument),*) -> i32,)+
-            $(pub(crate) $newer: Option<unsafe extern "C" fn($($newer_argument),*) -> i32>,)+
+            $($(#[$note])? pub(crate) $newer: Option<unsafe extern "C" fn($($newer_argument),*) -> i32>,)+
         }
 
         impl Symbols {
@@ -126,7 +126,9 @@ symbols! {
     cuIpcCloseMemHandle(DeviceAddress);
     cuIpcGetEventHandle(*mut IpcHandle, Handle);
     cuIpcOpenEventHandle(*mut Handle, IpcHandle);
+    #[cfg_attr(not(target_os = "linux"), expect(dead_code, reason = "pages are exported on Linux"))]
     cuMemExportToShareableHandle(*mut c_void, u64, i32, u64);
+    #[cfg_attr(not(target_os = "linux"), expect(dead_code, reason = "pages are exported on Linux"))]
     cuMemImportFromShareableHandle(*mut u64, *mut c_void, i32);
     cuMemGetAddressRange_v2(*mut DeviceAddress, *mut usize, DeviceAddress);
     cuEventElapsedTime(*mut f32, Handle, Handle);

@@ -17,7 +17,7 @@ mod users;
 mod value;
 
 pub use self::buffer::{DeviceBuffer, SharedBuffer};
-#[cfg(unix)]
+#[cfg(target_os = "linux")]
 pub use self::processes::ExportedPages;
 pub use self::slices::{BlockSlice, BlockView};
 pub use self::value::KernelValue;

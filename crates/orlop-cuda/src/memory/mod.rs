@@ -10,7 +10,9 @@ mod pinned;
 
 pub use self::pinned::PinnedMemory;
 
-pub(crate) use self::pages::{DevicePages, MappedPages, PageHandle};
+pub(crate) use self::pages::DevicePages;
+#[cfg(target_os = "linux")]
+pub(crate) use self::pages::{MappedPages, PageHandle};
 pub use self::pages::{PageHandleType, PageOptions};
 
 use crate::device::{self, CudaDevice, DeviceState, StreamTarget, resolve};
@@ -68,7 +70,7 @@ impl CudaMemory {
     }
 
     /// Returns the memory of a device in pages with options: pages that can be exported
-    /// ([`CudaDevice::export_pages`]), and that other hardware can access.
+    /// (`CudaDevice::export_pages`, on Linux), and that other hardware can access.
     ///
     /// # Errors
     ///

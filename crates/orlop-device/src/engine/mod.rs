@@ -149,7 +149,7 @@ pub struct Engine<B: DeviceBacking> {
     pub(crate) pools: Vec<Pool>,
     pub(crate) streams: StreamTable,
     /// The classes that streams have.
-    reserve_classes: HashMap<StreamId, String>,
+    pub(crate) reserve_classes: HashMap<StreamId, String>,
     pub(crate) pending: PendingFrees,
     pub(crate) borders: StreamBorders,
     pub(crate) private: PrivatePools,

@@ -8,7 +8,8 @@ use orlop_core::torch::AddressReserve;
 impl<B: DeviceBacking> Engine<B> {
     /// Gives a stream a class: its ranges for pages get the addresses that the policy has for that class
     /// ([`Policy::address_reserve_by_class`](crate::Policy::address_reserve_by_class)). The empty class is
-    /// none. Ranges from before stay as they are (PyTorch: `setExpandableSegmentReserveClassForStream`).
+    /// none, and so is that of a stream that has ended. Ranges from before stay as they are (PyTorch:
+    /// `setExpandableSegmentReserveClassForStream`).
     pub fn set_reserve_class(&mut self, stream: StreamId, class: &str) {
         if class.is_empty() {
             self.reserve_classes.remove(&stream);

@@ -32,12 +32,16 @@ impl<B: DeviceBacking> Engine<B> {
     /// [`DeviceError::Backing`] if the device failed. The stream must then not be destroyed: call this again.
     pub fn retire_stream(&mut self, stream: StreamId) -> Result<(), DeviceError> {
         let default = self.streams.default_number();
-        let Some(retired) = self.streams.known(stream).filter(|&number| number != default) else {
-            return Ok(());
-        };
-        self.hand_over(retired, default)?;
-        self.retire_number(retired, default);
-        self.streams.note_gone(stream);
+        match self.streams.known(stream) {
+            Some(number) if number == default => return Ok(()),
+            Some(number) => {
+                self.hand_over(number, default)?;
+                self.retire_number(number, default);
+                self.streams.note_gone(stream);
+            }
+            None => {}
+        }
+        self.reserve_classes.remove(&stream);
         Ok(())
     }
 
@@ -63,6 +67,7 @@ impl<B: DeviceBacking> Engine<B> {
                 self.retire_number(number, default);
             }
         }
+        self.reserve_classes.retain(|&stream, _| stream == requested || !self.backing.has_ended(stream));
         self.streams.thin_out();
     }
 

@@ -199,6 +199,10 @@ unsafe impl DeviceBacking for EndingStreams {
         Device::cuda(0)
     }
 
+    fn has_ended(&self, stream: StreamId) -> bool {
+        self.with(|state| state.ended.contains(&stream.raw()))
+    }
+
     fn name(&self) -> &str {
         "ending streams"
     }
@@ -337,4 +341,40 @@ fn memory_of_a_foreign_stream_without_an_event_is_not_released() {
         let released = if fails_again { 0 } else { 20 * MIB };
         assert_eq!(device.with(|state| state.released), released, "it may still run");
     }
+}
+
+/// Used or not, a stream that has ended has no class; the default stream keeps its own.
+#[test]
+fn the_classes_of_ended_streams_are_forgotten() {
+    let device = EndingStreams::default();
+    let mut engine = Engine::new(device.clone(), Policy::orlop_without_pages());
+    let default = StreamId::default_of(Device::cuda(0));
+    engine.set_reserve_class(default, "kept");
+    engine.retire_stream(default).unwrap();
+    let count = if cfg!(miri) { 200 } else { 10_000 };
+    for id in (100..).take(count) {
+        let stream = StreamId::from_raw(id);
+        engine.set_reserve_class(stream, "ended");
+        if id % 100 == 0 {
+            let block = engine.allocate(on(1, id)).unwrap();
+            engine.free(block).unwrap();
+        }
+        engine.retire_stream(stream).unwrap();
+    }
+    assert!(engine.reserve_classes.keys().eq([&default]));
+    // Their owner retires none of these: the device knows their ends.
+    for id in 20_000..20_100 {
+        engine.set_reserve_class(StreamId::from_raw(id), "ended");
+        if id % 4 == 0 {
+            device.end(id);
+        } else {
+            let block = engine.allocate(on(1, id)).unwrap();
+            engine.free(block).unwrap();
+            device.end(id);
+        }
+    }
+    let block = engine.allocate(on(1, 1)).unwrap();
+    engine.free(block).unwrap();
+    assert!(engine.reserve_classes.len() < 50, "{}", engine.reserve_classes.len());
+    engine.verify().unwrap();
 }

@@ -64,6 +64,8 @@ impl LargePages {
     #[inline]
     fn take_whole(&mut self, class: u32, owner: u32) -> Option<u32> {
         let large = self.empty.pop()?;
+        let more = large as usize * self.more_words;
+        self.more_bits[more..more + self.more_words].fill(0);
         let page = &mut self.large[large as usize];
         (page.class, page.owner, page.free, page.live, page.bits) = (class, owner, 0, 1, 0);
         self.occupied += 1;

@@ -3,24 +3,26 @@
 //! | module | what it holds |
 //! |---|---|
 //! | `regions` | blocks in regions, exported as bytes |
-//! | `pages` | blocks in pages, exported as descriptors or as bytes |
-//! | `sockets` | descriptors over a Unix socket |
+//! | `pages` | blocks in pages, exported as descriptors or as bytes: Linux only |
+//! | `sockets` | descriptors over a Unix socket: Linux only |
 
-#[cfg(unix)]
+#[cfg(target_os = "linux")]
 mod pages;
 mod regions;
-#[cfg(unix)]
+#[cfg(target_os = "linux")]
 mod sockets;
 
-#[cfg(unix)]
+#[cfg(target_os = "linux")]
 pub use self::pages::ExportedPages;
 
 use crate::device::{self, CudaDevice};
 use crate::driver::abi::DeviceAddress;
 use crate::error::CudaError;
+#[cfg(target_os = "linux")]
 use crate::memory::DevicePages;
 use orlop_alloc::engine_support::trace_guarded;
 use std::ptr;
+#[cfg(target_os = "linux")]
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -40,7 +42,7 @@ impl CudaDevice {
 #[derive(Debug, Clone)]
 enum ImportedMemory {
     Region(DeviceAddress),
-    #[cfg_attr(not(unix), expect(dead_code, reason = "pages are exported by descriptors"))]
+    #[cfg(target_os = "linux")]
     Pages {
         pages: Arc<DevicePages>,
         address: usize,
@@ -69,6 +71,7 @@ fn close(device: &CudaDevice, memory: &ImportedMemory) -> Result<(), CudaError> 
     match memory {
         // SAFETY: opened once for this call, and not used any more.
         ImportedMemory::Region(base) => unsafe { state.close_exported(*base) },
+        #[cfg(target_os = "linux")]
         ImportedMemory::Pages { pages, address, bytes } => {
             // SAFETY: the whole reservation of these pages, which are not used any more.
             unsafe { pages.release(state, *address, *bytes) }

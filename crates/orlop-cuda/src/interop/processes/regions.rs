@@ -38,8 +38,8 @@ impl CudaDevice {
     /// # Errors
     ///
     /// [`CudaError::NotOnDevice`]; [`CudaError::Unsupported`] for pages, which
-    /// [`CudaDevice::export_pages`] exports, managed memory and memory of pools,
-    /// and for an empty block; failures of the driver.
+    /// `CudaDevice::export_pages` exports on Linux, managed memory and memory of pools, and for an empty
+    /// block; failures of the driver.
     pub fn export_memory(&self, block: &Block) -> std::result::Result<Vec<u8>, CudaError> {
         let address = block.as_ptr().as_ptr().addr();
         if block.device() != self.device() {

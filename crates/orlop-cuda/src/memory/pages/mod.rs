@@ -15,9 +15,11 @@
 //!    which a backing whose `remap` fails may do. It then has an entry without a handle, so that `unmap`
 //!    counts it as gone.
 
+#[cfg(target_os = "linux")]
 mod exported;
 mod options;
 
+#[cfg(target_os = "linux")]
 pub(crate) use self::exported::{MappedPages, PageHandle};
 pub use self::options::{PageHandleType, PageOptions};
 

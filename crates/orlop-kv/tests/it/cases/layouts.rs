@@ -315,3 +315,22 @@ fn states_that_cannot_be_saved_prevent_reuse() {
         assert_eq!(missed, if hit == 0 { 98 } else { 0 });
     }
 }
+
+/// A large page of 80 pages is emptied, and becomes one of a single page: none of its bits is left.
+#[test]
+fn a_large_page_of_many_pages_becomes_a_single_page() {
+    let groups = vec![LayerGroup::full("many", 1, 8), LayerGroup::full("one", 80, 8)];
+    let mut pool = builder(groups, 8).build_detached().unwrap();
+    let [ended, other] = [1, 2].map(|family| {
+        let prompt = tokens(family, 15);
+        let admission = pool.admit(&AdmissionRequest::new(Oracle::fields(), &prompt, 2)).unwrap();
+        pool.append(&admission.sequence, 15).unwrap();
+        admission.sequence
+    });
+    let step = pool.close_step();
+    pool.finish(ended).unwrap();
+    pool.settle(step).unwrap();
+    assert_eq!(pool.verify(), Ok(()));
+    pool.append(&other, 2).unwrap();
+    assert_eq!(pool.verify(), Ok(()));
+}
