@@ -232,6 +232,42 @@ assert not done.all()
 done |= noise > 1
 assert done.all() and not done.any()
 
+# Written by what is not repeated on the host: not known any more.
+cu_seqlens = torch.zeros(3, dtype=torch.long, device="cuda")
+torch.cumsum(lengths, 0, out=cu_seqlens[1:])
+assert cu_seqlens.tolist() == [0, 0, 0]
+count = torch.ones(1, device="cuda")
+torch.add(count, 3, out=count)
+assert count.item() != 1
+with torch.inference_mode():
+    count = torch.ones(1, device="cuda")
+    torch.add(count, 3, out=count)
+    assert count.item() != 1
+weight = torch.nn.Parameter(torch.ones(3, device="cuda"))
+weight.grad = torch.ones(3, device="cuda")
+(weight * 2).sum().backward()
+assert weight.grad[0].item() != 1
+count, graph = torch.full((1,), 7, device="cuda"), torch.cuda.CUDAGraph()
+with torch.cuda.graph(graph):
+    count.add_(1)
+count.zero_()
+graph.replay()
+assert count.item() not in (7, 8)
+assert torch._neg_view(torch.full((2,), 2.0, device="cuda")).sum().item() != 4
+many = [torch.zeros(4, device="cuda") for _ in range(9000)]
+assert many[-1].tolist() == [0, 0, 0, 0]
+
+# An unknown size after one that was known, and for which there was no memory.
+mask = torch.ones(8192, dtype=torch.bool, device="cuda")
+torch.cuda.set_per_process_memory_fraction(1e-9)
+try:
+    torch.cuda.empty_cache()
+    kept = [mask.nonzero() for _ in range(100)]
+    raise SystemExit("there was memory")
+except torch.cuda.OutOfMemoryError:
+    torch.cuda.set_per_process_memory_fraction(1.0)
+assert noise.nonzero().shape[0] <= 8
+
 # Healthy training.
 loss = (x.requires_grad_() ** 2).mean()
 assert loss == loss and not loss != loss and not loss.isnan() and loss.isfinite()
@@ -256,7 +292,8 @@ def test_what_follows_from_values_of_the_host_is_known(tmp_path: Path) -> None:
     doubts = [doubt.split(",")[0] for doubt in json.loads(done.stdout)["doubts"]]
     assert "1 tensors were assumed to repeat each element once" in doubts
     assert "1 tensors were assumed to fill their bins evenly" in doubts
-    assert not [doubt for doubt in doubts if "masks" in doubt or "distinct" in doubt]
+    assert not [doubt for doubt in doubts if "distinct" in doubt]
+    assert "1 masks were assumed to be true in 0 of their elements" in doubts
 
 
 # Each rank of a data-parallel training, with whole or with sharded states.

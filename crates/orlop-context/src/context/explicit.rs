@@ -95,6 +95,13 @@ impl ExplicitAllocators {
         allocator.add_observer(self.observer())
     }
 
+    /// Has the statistics read if the allocator is no longer observed: anyone can remove its observers.
+    pub(super) fn check_watched(&self, allocator: &AllocatorRef) {
+        if !allocator.has_observer(&self.observer()) {
+            self.allocated.set_unknown();
+        }
+    }
+
     /// Starts to observe all allocators: there are budgets from now on. The result is to be dropped with no
     /// lock held.
     pub(super) fn watch_all(&self) -> RegionDelivery {
@@ -250,6 +257,20 @@ mod tests {
         let live = context.budget_status(Device::CPU, MemoryKind::Default).live;
         let blocks = held.iter().chain([&beside]);
         assert_eq!(live, blocks.map(|block| block.capacity() as u64).sum::<u64>());
+    }
+
+    #[test]
+    fn allocators_whose_observers_were_removed_are_bounded() {
+        let context = Context::with(Device::CPU, AllocatorConfig::new());
+        context.set_budget(Device::CPU, MemoryKind::Default, Budget::hard(1 << 20)).unwrap();
+        let arena = Arena::new(System::new(), 4096).into_ref().erase();
+        let request = Request::new(600_000).no_retry();
+        let _first = context.allocate_from(&arena, &Request::new(100)).unwrap();
+        for observer in arena.observers() {
+            drop(arena.remove_observer(&observer));
+        }
+        let _second = context.allocate_from(&arena, &request).unwrap();
+        assert!(context.allocate_from(&arena, &request).is_err());
     }
 
     #[test]

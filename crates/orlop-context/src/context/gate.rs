@@ -69,6 +69,9 @@ impl Context {
     /// An allocator that several contexts use is bounded by each of them for its own requests. Requests by
     /// handles of it are bounded by the one that set a budget first.
     ///
+    /// An allocator that is passed for single requests ([`Context::allocate_from`]) is observed from then on,
+    /// as long as the context exists: its allocations and frees do not take its fastest path.
+    ///
     /// # Errors
     ///
     /// [`Error::InvalidRequest`] for a host kind on another device; else as for [`Context::allocator`].

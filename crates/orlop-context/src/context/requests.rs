@@ -222,6 +222,7 @@ impl Context {
         request: &Request,
     ) -> Result<Block> {
         let bytes = request.bytes as u64;
+        routes.explicit.check_watched(allocator);
         if accounts.charge(request.kind, bytes).is_none() {
             return Err(self.refuse(accounts, allocator, request, bytes));
         }

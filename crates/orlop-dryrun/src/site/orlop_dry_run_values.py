@@ -52,6 +52,7 @@ class Values:
         # A reference, the bytes, and the versions of tensors at which they are known, by the address of the
         # storage's object. PyTorch counts what is written in place.
         self.storages = {}
+        self.expired_at = MAX_STORAGES
 
     def view(self, tensor, data):
         """Returns the tensor of the host that is in `data` what a tensor is in its storage."""
@@ -71,9 +72,13 @@ class Values:
 
     def of(self, tensor):
         """Returns the values of a tensor; raises `Unknown`."""
-        if tensor.device.type == "cpu" and tensor.numel() * tensor.element_size() <= MAX_BYTES:
+        # As many bytes as the results of element-wise operations, for an expanded tensor too.
+        if tensor.numel() * tensor.element_size() > MAX_BYTES:
+            raise Unknown
+        if tensor.device.type == "cpu":
             return tensor
-        if tensor.device.type != "cuda":
+        # The bits of a conjugate or negative view are not those of its values.
+        if tensor.device.type != "cuda" or tensor.is_conj() or tensor.is_neg():
             raise Unknown
         return self.view(tensor, self.storage_of(tensor))
 
@@ -83,11 +88,15 @@ class Values:
         size = storage.nbytes()
         if not 0 < size <= MAX_BYTES or tensor.device.type != "cuda" or values.size() != tensor.size():
             return
+        # Nothing counts what is written to a tensor of inference mode.
+        if tensor.is_inference() or tensor.is_conj() or tensor.is_neg():
+            return self.forget(tensor)
         if before is None:
             before = self.torch.zeros(size, dtype=self.torch.uint8, device="cpu")
         self.view(tensor, before).copy_(values)
-        if len(self.storages) >= MAX_STORAGES:
+        if len(self.storages) >= self.expired_at:
             self.storages = {key: known for key, known in self.storages.items() if not known[0].expired()}
+            self.expired_at = max(MAX_STORAGES, 2 * len(self.storages))
         self.storages[storage._cdata] = self.reference(storage), size, versions
         self.library.orlop_dry_run_write(storage.data_ptr(), size, before.data_ptr())
 
@@ -121,11 +130,11 @@ def version(tensor):
     return None if tensor.is_inference() else tensor._version
 
 
-def written_in_place(tensor):
-    """Returns the versions of a tensor that an operation writes in place: PyTorch counts it when it has returned,
-    unless another operation called it."""
+def version_written(tensor, was_known):
+    """Returns the version of a tensor after an operation that writes it in place: PyTorch counts that when the
+    operation has returned, but not if a factory called it."""
     now = version(tensor)
-    return (now,) if now is None else (now, now + 1)
+    return now if now is None or (now == 0 and not was_known) else now + 1
 
 
 class Operation:
@@ -152,6 +161,8 @@ class Operation:
 
     def run(self, keys, arguments, named):
         values = self.values
+        if values.torch.cuda.is_current_stream_capturing():
+            return self.captured(keys, arguments, named)
         before = self.storage_before(arguments)
         operands = self.operands_of(arguments, named)
         arguments = self.without_numbers(arguments)
@@ -169,12 +180,27 @@ class Operation:
         computed = self.compute(*operands) if self.base in SIZED else None
         if self.base in SIZED:
             self.expect_size(arguments, named, computed)
-        result = self.original.call_boxed(keys, *arguments, **named)
-        if self.base in SIZED:
-            values.library.orlop_dry_run_expect_size(-1)
-        else:
+        try:
+            result = self.original.call_boxed(keys, *arguments, **named)
+        finally:
+            if self.base in SIZED:
+                values.library.orlop_dry_run_expect_size(-1)
+        if self.base not in SIZED and self.is_small(result):
             computed = self.compute(*operands)
         return result if self.base == "copy_" and read is not None else self.keep(result, computed, before)
+
+    def captured(self, keys, arguments, named):
+        """Runs an operation that is captured: what it writes and returns depends on the replays."""
+        arguments = self.without_numbers(arguments)
+        result = self.original.call_boxed(keys, *arguments, **named)
+        for tensor in self.values.tensors((arguments[:1], named.get("out"), result)):
+            self.values.forget(tensor)
+        return result
+
+    def is_small(self, result):
+        """Returns whether the host computes so much."""
+        tensors = self.values.tensors(result)
+        return all(tensor.untyped_storage().nbytes() <= MAX_BYTES for tensor in tensors)
 
     def read_by_host(self, arguments):
         """Returns the tensor of a device that the host reads."""
@@ -217,7 +243,8 @@ class Operation:
         try:
             if self.is_factory:
                 out = named["out"]
-                return values.operands(arguments), {**named, "out": values.torch.empty(0, dtype=out.dtype, device="cpu")}
+                out = values.torch.empty(0, dtype=out.dtype, device="cpu")
+                return values.operands(arguments), {**named, "out": out}
             if self.base in OVERWRITING:
                 return (self.overwritten(first), *values.operands(arguments[1:])), named
             named = {name: values.operands(value) for name, value in named.items()}
@@ -251,8 +278,8 @@ class Operation:
             return computed
         pairs = [(result, computed)] if isinstance(result, torch.Tensor) else zip(result, computed)
         for tensor, value in pairs:
-            versions = written_in_place(tensor) if self.is_in_place else (version(tensor),)
-            values.keep(tensor, value, versions, before)
+            is_known_at = version_written(tensor, before is not None) if self.is_in_place else version(tensor)
+            values.keep(tensor, value, (is_known_at,), before)
         return result
 
     def expect_size(self, arguments, named, computed):
@@ -306,7 +333,7 @@ class Written:
         for tensor in self.values.tensors(arguments if self.is_scale else arguments[0]):
             known = self.values.storages.pop(tensor.untyped_storage()._cdata, None)
             if known is not None and self.is_scale:
-                self.values.storages[tensor.untyped_storage()._cdata] = (*known[:2], written_in_place(tensor))
+                self.values.storages[tensor.untyped_storage()._cdata] = (*known[:2], (version_written(tensor, True),))
         return result
 
 
@@ -327,6 +354,15 @@ def compute_on_host(torch, library):
     graph = torch.autograd.graph
     if hasattr(graph, "_engine_run_backward"):
         replaced.leave_out(graph, "_engine_run_backward", (torch.autograd, graph))
+    replay = torch.cuda.CUDAGraph.replay
+
+    @functools.wraps(replay)
+    def replay_and_forget(graph, *arguments, **named):
+        # Any tensor may be written.
+        values.storages.clear()
+        return replay(graph, *arguments, **named)
+
+    torch.cuda.CUDAGraph.replay = replay_and_forget
     return replaced
 
 

@@ -95,6 +95,13 @@ impl Element {
         }
     }
 
+    pub(crate) fn is_bounded(self) -> bool {
+        match self {
+            Self::Int(range) => range.is_bounded(),
+            Self::Real(_, max) => max < f64::INFINITY,
+        }
+    }
+
     pub(crate) fn hull(self, other: Self) -> Self {
         match (self, other) {
             (Self::Int(left), Self::Int(right)) => Self::Int(left.hull(right)),

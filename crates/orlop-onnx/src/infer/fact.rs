@@ -141,6 +141,15 @@ impl Fact {
         self.tensor().is_some_and(is_exact)
     }
 
+    /// Returns whether the sizes of a tensor, and its elements, have an upper bound.
+    pub(crate) fn bounds(&self) -> [bool; 2] {
+        self.tensor().map_or([false; 2], |tensor| {
+            let sizes = tensor.shape.as_ref().is_some_and(|sizes| sizes.iter().all(|size| size.is_bounded()));
+            let elements = tensor.elements.as_ref().is_some_and(|all| all.iter().all(|it| it.is_bounded()));
+            [sizes, elements]
+        })
+    }
+
     /// Returns what holds for both of two values.
     pub(crate) fn hull(&self, other: &Self) -> Self {
         match (self, other) {

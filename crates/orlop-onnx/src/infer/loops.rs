@@ -98,7 +98,8 @@ impl Inference<'_> {
         let next = results(body, &first);
         let next = next.get(1..).unwrap_or_default();
         let is_known = |((end, start), next): ((&Fact, &Fact), &Fact)| {
-            end == start || end.is_exact() || !next.is_exact()
+            let loses_bound = || next.bounds().iter().zip(end.bounds()).any(|(next, end)| *next && !end);
+            end == start || end.is_exact() || !(next.is_exact() || loses_bound())
         };
         let mut ends = run.ends.iter().flatten().zip(state).zip(next);
         Ok(run.is_alike(Some(&first)) && ends.all(is_known))

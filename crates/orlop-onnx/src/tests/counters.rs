@@ -154,3 +154,32 @@ fn iterations_of_other_sizes_are_followed() {
     let row = vec![node("Add", &["i", "one"], &["next"]), node("Range", &["i", "next", "one"], &["result"])];
     assert_eq!(counted(vec![repeated("y", "twenty", row)]), (vec![20, 1], false));
 }
+
+/// Covering all iterations at once would lose the bound of a state that is no counter.
+#[test]
+fn a_bounded_state_is_followed() {
+    let iteration = GraphProto {
+        input: ["i", "go", "n"].map(untyped).to_vec(),
+        node: vec![
+            node("Add", &["n", "one"], &["more"]),
+            node("Min", &["more", "twenty"], &["next"]),
+            node("Identity", &["go"], &["go_on"]),
+        ],
+        output: ["go_on", "next"].map(untyped).to_vec(),
+        ..GraphProto::default()
+    };
+    let nodes = vec![
+        node("NonZero", &["x"], &["found"]),
+        node("Shape", &["found"], &["sizes"]),
+        node("Gather", &["sizes", "one"], &["count"]),
+        with(node("Loop", &["thousand", "", "count"], &["last"]), vec![body("body", iteration)]),
+        node("Unsqueeze", &["last", "axes"], &["row"]),
+        node("ConstantOfShape", &["row"], &["y"]),
+    ];
+    let mut graph = graph(info("x", FLOAT, vec![size(2)]), nodes);
+    let scalar = |name, number| TensorProto { dims: vec![], ..integers(name, &[number]) };
+    graph.initializer.extend([scalar("one", 1), scalar("twenty", 20), scalar("thousand", 1000)]);
+    graph.initializer.push(integers("axes", &[0]));
+    let model = OnnxReader::new().resolve(&file(graph)).expect("a bound");
+    assert_eq!(sizes(&model, "y"), [20]);
+}

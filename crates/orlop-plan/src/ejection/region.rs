@@ -61,7 +61,9 @@ impl<'a> Borders<'a> {
             let load = |section: &u32| self.normal.load[*section as usize];
             let middle = (span.first..span.behind).max_by_key(load).unwrap_or(span.first);
             let least = SPANS[shift % SPANS.len()].max(SPANS_FOR_EACH * self.live[middle as usize]);
-            let start = self.border((behind..=middle).rev(), least).unwrap_or(behind);
+            // A region that is not extended has all of the span.
+            let latest = if self.is_between.is_empty() { middle } else { span.first };
+            let start = self.border((behind..=latest).rev(), least).unwrap_or(behind);
             let sections = self.normal.sections();
             let end = self.border(middle + 1..sections, least).unwrap_or(sections);
             regions.push(Region { core: start..end, sections: start..end, spans: 0..0 });

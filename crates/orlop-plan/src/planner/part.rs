@@ -9,6 +9,9 @@ use crate::normal::{Normal, Placement};
 use crate::{Buffer, Problem};
 use orlop_core::SplitMix64;
 
+/// The work of a heuristic, for each buffer.
+const HEURISTIC_WORK: u64 = 64;
+
 /// Searches offsets for `buffers`, which have no other constraints, below `capacity`. Returns them, and the
 /// work done. Heuristics are tried, and then a search with backtracking until `work` is done.
 pub(crate) fn plan_part(
@@ -30,7 +33,9 @@ pub(crate) fn plan_part(
     normal.lower_bound = capacity;
     let shared = Shared::new(&normal, Keys::new(&problem, &normal));
     let mut best = Placement { height: u64::MAX, offsets: Vec::new() };
+    let mut heuristics = 0;
     for heuristic in Heuristic::groups(&normal).flatten() {
+        heuristics += HEURISTIC_WORK * count as u64;
         if let Some(found) = heuristic.place(&shared, best.height - 1, stop) {
             best = found;
         }
@@ -43,7 +48,7 @@ pub(crate) fn plan_part(
         backtrack(&shared, &mut best, &mut budget, seed);
     }
     let offsets = (best.height <= capacity).then(|| normal.offsets(&best, count));
-    (offsets, work - budget.work())
+    (offsets, heuristics + work - budget.work())
 }
 
 fn backtrack(shared: &Shared<'_>, best: &mut Placement, budget: &mut RemainingBudget<'_>, seed: u64) {
