@@ -339,7 +339,9 @@ class Written:
 
 def compute_on_host(torch, library):
     """Replaces the operations of a PyTorch that lets their kernels be called from Python."""
-    if not hasattr(torch.library, "get_kernel") or not hasattr(torch._C, "_dispatch_get_all_op_names"):
+    if not hasattr(getattr(torch, "library", None), "get_kernel"):
+        return None
+    if not hasattr(torch._C, "_dispatch_get_all_op_names"):
         return None
     library = ctypes.CDLL(library)
     for name in ("read", "write", "expect"):
