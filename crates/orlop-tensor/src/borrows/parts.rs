@@ -57,9 +57,9 @@ impl Parts {
     /// Turns the writer of the whole, which the caller is, into a writer of a part, which is not empty.
     pub(crate) fn narrow(&self, borrows: &Borrows, range: Range<usize>) -> Result<u32> {
         let mut table = self.with_room()?;
-        // For inspections. Accesses to parts see the writer's stores by the lock, and those to the whole are
-        // refused until the part's end.
-        borrows.0.fetch_add(PARTS_WRITTEN - WRITER, ordering!("parts.narrow", Release));
+        // Accesses to parts see the writer's stores by the lock, and those to the whole are refused until the
+        // part's end.
+        borrows.narrow_to(PARTS_WRITTEN);
         Ok(table.add(range, PartAccess::Write))
     }
 
@@ -170,7 +170,13 @@ impl Borrows {
 
     /// Turns the writer of the whole, which the caller is, into an inspection.
     pub(crate) fn narrow_to_nothing(&self) {
-        self.0.fetch_add(INSPECTION - WRITER, ordering!("parts.narrow", Release));
+        self.narrow_to(INSPECTION);
+    }
+
+    /// Turns the writer of the whole, which the caller is, into another access, of a greater bit.
+    fn narrow_to(&self, access: u64) {
+        // Release: to inspections, and to accesses that are possible from then on.
+        self.0.fetch_add(access - WRITER, ordering!("parts.narrow", Release));
     }
 }
 
