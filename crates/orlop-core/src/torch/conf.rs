@@ -208,9 +208,10 @@ impl TorchConf {
                 self.address_reserve = AddressReserve::parse(value);
             }
             "expandable_segments_reserve_by_class" => {
-                let refused = || values::refused(key, value, "a list such as [prefill:0.5,decode:8G]");
-                let classes = values::list(value).and_then(ReserveClasses::parse);
-                self.address_reserve_by_class = classes.ok_or_else(refused)?;
+                let list =
+                    values::list(value).ok_or_else(|| values::refused(key, value, "a list in brackets"))?;
+                // PyTorch accepts any list here; one of other entries names no class.
+                self.address_reserve_by_class = ReserveClasses::parse(list).unwrap_or_default();
             }
             "pinned_num_register_threads" => {
                 let fits = |&count: &usize| count.is_power_of_two() && count <= MAX_REGISTER_THREADS;
