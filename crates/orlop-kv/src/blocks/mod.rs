@@ -3,8 +3,8 @@
 //! A block is *used* by sequences, *pinned* by these, by steps in flight and by tickets, and *cached* by the
 //! index. Its pages are live as long as it is pinned, idle while only the index has it, and free afterwards.
 
-mod at_hand;
 mod pledges;
+mod ready;
 mod users;
 mod verify;
 

@@ -27,10 +27,10 @@ impl LargePages {
         self.usable_of_others(class, may_occupy).map(|large| self.take_from(large))
     }
 
-    /// Returns `true` if these pages, by class, can be taken without a search: of the owner's first large
-    /// page, or of empty ones whose only page they are.
+    /// Returns `true` if these pages, by class, are ready: they can be taken without a search, of the owner's
+    /// first large page, or of empty ones whose only page they are.
     #[inline]
-    pub(crate) fn are_at_hand(&self, owner: u32, pages: &[u64]) -> bool {
+    pub(crate) fn are_ready(&self, owner: u32, pages: &[u64]) -> bool {
         let first = self.list(owner, 0);
         let heads = &self.heads[first..first + pages.len()];
         self.classes.iter().zip(pages).zip(heads).all(|((class, &pages), &head)| {
@@ -42,9 +42,9 @@ impl LargePages {
         })
     }
 
-    /// Takes a page that is at hand for a need that is pledged to the owner.
+    /// Takes a page that is ready for a need that is pledged to the owner.
     #[inline]
-    pub(crate) fn take_at_hand(&mut self, class: u32, owner: u32) -> Option<u32> {
+    pub(crate) fn take_ready(&mut self, class: u32, owner: u32) -> Option<u32> {
         if self.classes[class as usize].per_large == 1 {
             return self.take_whole(class, owner);
         }

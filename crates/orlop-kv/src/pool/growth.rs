@@ -41,7 +41,7 @@ impl GrowingGroups {
 
 impl KvPool {
     /// Adds a block to the tables that end at the sequence's end, for tokens up to `end`. Returns `false`,
-    /// and changes nothing, if that is not all that is needed, or the pages are not at hand.
+    /// and changes nothing, if that is not all that is needed, or the pages are not ready.
     pub(super) fn extend_by_block(&mut self, slot: u32, end: u32) -> bool {
         let Self { growing, sequences, blocks, pages_needed, open, .. } = self;
         let state = &mut sequences[slot as usize];
@@ -62,7 +62,7 @@ impl KvPool {
             }
             pages_needed[class] += parts;
         }
-        if growing.0.is_empty() || !blocks.charge_at_hand(me, state.tenant, pages_needed) {
+        if growing.0.is_empty() || !blocks.charge_ready(me, state.tenant, pages_needed) {
             return false;
         }
         let mut least = u64::from(MAX_TOKENS);
@@ -75,7 +75,7 @@ impl KvPool {
                     open.fresh.push(FreshPage { group, part, page });
                     part += 1;
                 };
-                let Some(block) = blocks.take_at_hand(group, me, state.tenant, fresh) else { return false };
+                let Some(block) = blocks.take_ready(group, me, state.tenant, fresh) else { return false };
                 table.push(block);
                 room += u64::from(span);
             }

@@ -4,11 +4,11 @@
 use super::{BlockRecord, Blocks};
 
 impl Blocks {
-    /// Takes pages, by class, off an owner's pledge, for blocks that [`Self::take_at_hand`] then gives to it.
-    /// Returns `false`, and changes nothing, if they are not pledged or not at hand.
+    /// Takes pages, by class, off an owner's pledge, for blocks that [`Self::take_ready`] then gives to it.
+    /// Returns `false`, and changes nothing, if they are not pledged or not ready.
     #[inline]
-    pub(crate) fn charge_at_hand(&mut self, owner: u32, tenant: u32, pages: &[u64]) -> bool {
-        if !self.is_within_pledge(owner, pages) || !self.pages.are_at_hand(owner, pages) {
+    pub(crate) fn charge_ready(&mut self, owner: u32, tenant: u32, pages: &[u64]) -> bool {
+        if !self.is_within_pledge(owner, pages) || !self.pages.are_ready(owner, pages) {
             return false;
         }
         let pledges = &mut self.pledges[owner as usize * self.pledged.len()..];
@@ -28,7 +28,7 @@ impl Blocks {
 
     /// Gives a block to a sequence that was charged for it, and its pages to `fresh`.
     #[inline]
-    pub(crate) fn take_at_hand(
+    pub(crate) fn take_ready(
         &mut self,
         group: usize,
         owner: u32,
@@ -40,7 +40,7 @@ impl Blocks {
         let blocks = &mut self.groups[group];
         let start = id as usize * blocks.parts;
         for page in &mut blocks.pages[start..start + blocks.parts] {
-            *page = self.pages.take_at_hand(blocks.class, owner)?;
+            *page = self.pages.take_ready(blocks.class, owner)?;
             fresh(*page);
         }
         blocks.records[id as usize] = BlockRecord::new(owner, owner_generation, tenant);
