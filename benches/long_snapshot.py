@@ -1,6 +1,6 @@
 """Makes a long snapshot of PyTorch from two short ones.
 
-    python3 repeat.py RUN.pickle.gz STACKS.pickle.gz OUT.pickle EVENTS [--share-stacks]
+    python3 long_snapshot.py RUN.pickle.gz STACKS.pickle.gz OUT.pickle EVENTS [--share-stacks]
 
 The longest cycle of RUN (a range of events after which the live blocks and the segments are those before
 it) is repeated at the same addresses. Its events get the stacks of the events of STACKS. As in the pickles of

@@ -30,8 +30,8 @@ use std::path::{Path, PathBuf};
 /// let first = recordings.next().expect("there are five");
 /// assert!(first.path.ends_with("gpt-medium_128_training.pickle.gz"));
 /// assert_eq!(first.history?.devices.len(), 1);
-/// // A text and a script there.
-/// assert_eq!(recordings.skipped().len(), 2);
+/// // The README there.
+/// assert_eq!(recordings.skipped().len(), 1);
 /// # Ok::<(), orlop_trace::TraceError>(())
 /// ```
 pub struct Recordings {
