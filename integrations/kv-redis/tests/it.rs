@@ -2,92 +2,29 @@
 //! miss, and what is there is not overwritten.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
+#[path = "../../kv_store_tests/mod.rs"]
+mod kv_store_tests;
+#[path = "../../kv_store_tests/redis_server.rs"]
+mod redis_server;
+
+use self::kv_store_tests::{KEY, pool, serve};
+use self::redis_server::RedisServer;
 use orlop_context::Context;
-use orlop_core::{Device, StreamId};
-use orlop_kv::{
-    AdmissionRequest, BlockKey, BlockStore, ChainFields, DeviceTransfer, KvGeometry, KvPool, KvTiers,
-    LayerGroup, Tenant, TierFault,
-};
+use orlop_kv::{BlockKey, BlockStore, TierFault};
 use orlop_kv_redis::RedisStore;
 use redis::{Client, Connection};
-use std::net::{TcpListener, TcpStream};
-use std::process::{Child, Command, Stdio};
+use std::io;
+use std::net::TcpListener;
 use std::time::Duration;
-use std::{io, thread};
 
-const KEY: BlockKey = BlockKey { hash: 5, shard: 0, group: 1, index: 2, tokens: 16 };
-
-/// A server, which ends with this.
-struct Server {
-    process: Child,
-    port: u16,
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        self.stop();
-    }
-}
-
-impl Server {
-    /// Starts a server; `None`, and a line that says so, if there is none on this machine.
-    fn start() -> Option<Self> {
-        // A port that is free at this moment.
-        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-        Self::start_at(port)
-    }
-
-    fn start_at(port: u16) -> Option<Self> {
-        let mut command = Command::new("redis-server");
-        command.args(["--bind", "127.0.0.1", "--save", "", "--port", &port.to_string()]);
-        let Ok(process) = command.stdout(Stdio::null()).spawn() else {
-            println!("skipped: no redis-server");
-            return None;
-        };
-        let mut server = Self { process, port };
-        while TcpStream::connect(("127.0.0.1", port)).is_err() {
-            assert!(server.process.try_wait().unwrap().is_none(), "the server has ended");
-            thread::sleep(Duration::from_millis(10));
-        }
-        Some(server)
-    }
-
-    fn stop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-    }
-
+impl RedisServer {
     fn store(&self) -> RedisStore {
-        RedisStore::open(&format!("redis://127.0.0.1:{}/", self.port)).unwrap()
+        RedisStore::open(&self.url()).unwrap()
     }
 
     fn connection(&self) -> Connection {
-        Client::open(format!("redis://127.0.0.1:{}/", self.port)).unwrap().get_connection().unwrap()
+        Client::open(self.url()).unwrap().get_connection().unwrap()
     }
-}
-
-/// A pool of two groups, of layers of `bytes` bytes, with a host tier that keeps nothing, over a store.
-fn pool(context: &Context, bytes: u64, store: RedisStore) -> KvPool {
-    let groups = vec![LayerGroup::full("full", 2, bytes), LayerGroup::window("window", 1, bytes, 32)];
-    let builder = KvPool::builder(KvGeometry::new(groups).unwrap()).large_pages(32);
-    let mut pool = builder.build(context, Device::CPU).unwrap();
-    let transfer = DeviceTransfer::new(context.ops(Device::CPU).unwrap(), StreamId::HOST);
-    pool.attach_tiers(KvTiers::new(context, 0, Box::new(transfer)).with_store(Box::new(store)));
-    pool
-}
-
-/// Computes a prompt, and stores it. Returns the hit.
-fn serve(pool: &mut KvPool) -> u32 {
-    let prompt: Vec<u32> = (0..100).collect();
-    let fields = ChainFields::new(Tenant::Named("a"), "weights", "bf16");
-    let admission = pool.admit(&AdmissionRequest::new(fields, &prompt, 1)).unwrap();
-    pool.append(&admission.sequence, 100 - admission.hit).unwrap();
-    let step = pool.close_step();
-    pool.settle(step).unwrap();
-    pool.store(&admission.sequence, 96).unwrap();
-    pool.finish(admission.sequence).unwrap();
-    assert_eq!(pool.verify(), Ok(()));
-    admission.hit
 }
 
 /// Returns the names of all blocks, and their contents.
@@ -104,7 +41,7 @@ fn set(connection: &mut Connection, name: &str, content: &[u8]) {
 
 #[test]
 fn the_store_keeps_the_contract() {
-    let Some(server) = Server::start() else { return };
+    let Some(server) = RedisServer::start() else { return };
     let mut store = server.store();
     let mut bytes = b"before".to_vec();
     assert!(!store.contains(KEY).unwrap() && !store.get(KEY, 100, &mut bytes).unwrap());
@@ -124,7 +61,7 @@ fn the_store_keeps_the_contract() {
 
 #[test]
 fn a_block_is_written_once() {
-    let Some(server) = Server::start() else { return };
+    let Some(server) = RedisServer::start() else { return };
     let (mut first, mut second) = (server.store(), server.store());
     first.put(KEY, b"first").unwrap();
     second.put(KEY, b"second").unwrap();
@@ -145,7 +82,7 @@ fn a_block_is_written_once() {
 /// A transaction that fails leaves nothing for the next one, which another client's write would cancel.
 #[test]
 fn a_failed_removal_leaves_no_key_watched() {
-    let Some(server) = Server::start() else { return };
+    let Some(server) = RedisServer::start() else { return };
     let (mut store, mut connection) = (server.store(), server.connection());
     store.put(KEY, b"block").unwrap();
     assert!(store.get(KEY, 100, &mut Vec::new()).unwrap());
@@ -161,7 +98,7 @@ fn a_failed_removal_leaves_no_key_watched() {
 
 #[test]
 fn blocks_have_a_prefix_and_a_lifetime() {
-    let Some(server) = Server::start() else { return };
+    let Some(server) = RedisServer::start() else { return };
     let mut store = server.store().with_prefix("model-a:").with_lifetime(Duration::from_secs(3600));
     store.put(KEY, b"block").unwrap();
     assert!(!server.store().contains(KEY).unwrap(), "another prefix");
@@ -171,7 +108,7 @@ fn blocks_have_a_prefix_and_a_lifetime() {
 
 #[test]
 fn prefixes_come_back_and_broken_blocks_are_counted_by_cause() {
-    let Some(server) = Server::start() else { return };
+    let Some(server) = RedisServer::start() else { return };
     let (context, mut connection) = (Context::new(), server.connection());
     assert_eq!(serve(&mut pool(&context, 64, server.store())), 0);
     let intact = blocks(&mut connection);
@@ -182,7 +119,7 @@ fn prefixes_come_back_and_broken_blocks_are_counted_by_cause() {
 
     type Damage<'a> = (TierFault, Box<dyn Fn(usize) -> Vec<u8> + 'a>);
     let of_other_layout = {
-        let server = Server::start().unwrap();
+        let server = RedisServer::start().unwrap();
         serve(&mut pool(&context, 128, server.store()));
         blocks(&mut server.connection()).remove(0).1
     };
@@ -217,7 +154,7 @@ fn prefixes_come_back_and_broken_blocks_are_counted_by_cause() {
 
 #[test]
 fn a_server_that_ends_is_a_miss_until_it_is_back() {
-    let Some(mut server) = Server::start() else { return };
+    let Some(mut server) = RedisServer::start() else { return };
     let context = Context::new();
     let mut store = server.store().with_back_off(Duration::from_secs(3600));
     let mut pool = pool(&context, 64, server.store().with_back_off(Duration::ZERO));
@@ -229,7 +166,7 @@ fn a_server_that_ends_is_a_miss_until_it_is_back() {
     assert!(store.contains(KEY).is_err());
     let refused = store.put(KEY, b"block").unwrap_err();
     assert_eq!(refused.kind(), io::ErrorKind::NotConnected);
-    let server = Server::start_at(server.port).unwrap();
+    let server = RedisServer::start_at(server.port).unwrap();
     assert_eq!(store.contains(KEY).unwrap_err().kind(), io::ErrorKind::NotConnected, "it backs off");
     let mut store = store.with_back_off(Duration::ZERO);
     assert!(!store.contains(KEY).unwrap(), "it connects again");
