@@ -1,6 +1,6 @@
 //! The description of a plain trace: sizes, lifetimes, peak.
 
-use crate::verdict::{RunVerdict, quoted};
+use crate::verdict::{RunVerdict, counted, quoted};
 use orlop_core::ByteSize;
 use orlop_trace::formats::text::{ReplayStep, Trace};
 use serde::Serialize;
@@ -77,16 +77,15 @@ impl TraceInfo {
     /// commands name it.
     #[must_use]
     pub fn verdict(&self, file: &str) -> RunVerdict {
-        let blocks = |count| if count == 1 { "1 block".to_owned() } else { format!("{count} blocks") };
         let (peak, end) = (ByteSize(self.peak_live_bytes), ByteSize(self.end_live_bytes));
         RunVerdict::new(
             format!(
                 "The program holds {peak} at its peak, and up to {} at once.",
-                blocks(self.peak_live_blocks)
+                counted(self.peak_live_blocks, "block")
             ),
             match self.end_live_blocks {
                 0 => "It frees all that it allocates.".to_owned(),
-                left => format!("It never frees {end} in {}.", blocks(left)),
+                left => format!("It never frees {end} in {}.", counted(left, "block")),
             },
             format!("orlop replay {} compares CPU allocators on it.", quoted(file)),
         )

@@ -4,7 +4,7 @@ use super::diff::{DeviceDiff, Diff, MetricChange, SiteDiff};
 use super::gate::{Gate, GateMetric, MetricCheck};
 use super::profile::{DeviceProfile, Profile};
 use crate::analyze::{LIVE_AT_START, NO_SITE};
-use crate::verdict::{RunVerdict, quoted};
+use crate::verdict::{RunVerdict, counted, quoted};
 use orlop_core::ByteSize;
 use orlop_trace::formats::DeviceLabel;
 
@@ -213,8 +213,7 @@ impl Profile {
             ),
             None => "No device was used.".to_owned(),
         };
-        let devices = self.devices.len();
-        let devices = if devices == 1 { "1 device".to_owned() } else { format!("{devices} devices") };
+        let devices = counted(self.devices.len(), "device");
         RunVerdict::new(
             finding,
             format!(

@@ -2,15 +2,14 @@
 //! can exist, and what to do.
 
 use super::{PlanFile, SpacesFile, Unplanned};
-use crate::verdict::{RunVerdict, quoted};
+use crate::verdict::{RunVerdict, counted, quoted};
 use orlop_core::ByteSize;
 
 impl PlanFile {
     /// Judges the plan beside the same buffers without one. `file` is the problem, as commands name it.
     #[must_use]
     pub fn judge(&self, unplanned: Unplanned, file: &str) -> RunVerdict {
-        let (buffers, peak) = (self.buffers.len(), ByteSize(self.peak));
-        let buffers = if buffers == 1 { "1 buffer".to_owned() } else { format!("{buffers} buffers") };
+        let (buffers, peak) = (counted(self.buffers.len(), "buffer"), ByteSize(self.peak));
         let apart = ByteSize(unplanned.sum);
         let bound = match self.gap > 0.0 {
             true => format!("It is {} of the lower bound, {}.", self.verdict, ByteSize(self.bound)),

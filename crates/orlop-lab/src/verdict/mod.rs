@@ -45,6 +45,11 @@ pub struct RunVerdict {
 /// takes about two seconds.
 const MAX_SWEPT_EVENTS: usize = 50_000;
 
+/// Formats a number of things: `1 block`, `2048 blocks`. The plural ends with `s`.
+pub(crate) fn counted(number: usize, thing: &str) -> String {
+    format!("{number} {thing}{}", if number == 1 { "" } else { "s" })
+}
+
 impl RunVerdict {
     pub(crate) fn new(finding: String, remedy: String, next: String) -> Self {
         Self { finding, remedy, next }
