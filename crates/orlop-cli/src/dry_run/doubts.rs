@@ -45,39 +45,33 @@ impl Doubts {
     /// Judges the answers of all processes.
     pub(super) fn of(answers: &[Value], settings: &DryRunSettings) -> Self {
         let mut doubts = Self { confidence: Confidence::High, sentences: Vec::new() };
-        if let Some((count, lines)) = counted(answers, "sizes_read_as_zero") {
-            let sentence = format!("{count} values that decide sizes were read as zero, at {lines}");
-            doubts.add(Confidence::Low, sentence);
-        }
-        if let Some((count, lines)) = counted(answers, "distinct_values_assumed") {
-            let values = settings.assumptions.distinct_values;
-            let sentence =
-                format!("{count} tensors were assumed to have {values} distinct values, at {lines}");
-            doubts.add(Confidence::Low, sentence + "; --assume unique=N sets that");
-        }
-        if let Some((count, lines)) = counted(answers, "maxima_assumed") {
-            let maximum = settings.assumptions.maximum;
-            let sentence = format!("{count} maxima of integers were assumed to be {maximum}, at {lines}");
-            doubts.add(Confidence::Low, sentence + "; --assume max=N sets that");
-        }
-        if let Some((count, lines)) = counted(answers, "masks_assumed") {
-            let part = settings.assumptions.true_elements;
-            let sentence =
-                format!("{count} masks were assumed to be true in {part} of their elements, at {lines}");
-            doubts.add(Confidence::Low, sentence + "; --assume mask=PART sets that");
-        }
-        if let Some((count, lines)) = counted(answers, "repeats_assumed") {
-            let sentence = format!("{count} tensors were assumed to repeat each element once, at {lines}");
-            doubts.add(Confidence::Low, sentence);
-        }
-        if let Some((count, lines)) = counted(answers, "bins_assumed") {
-            let sentence = format!("{count} tensors were assumed to fill their bins evenly, at {lines}");
-            doubts.add(Confidence::Low, sentence);
-        }
-        if let Some((count, lines)) = counted(answers, "products_assumed") {
-            let sentence =
-                format!("{count} steps of products of sparse matrices had assumed elements, at {lines}");
-            doubts.add(Confidence::Low, sentence);
+        let assumptions = &settings.assumptions;
+        let (distinct, maximum) = (assumptions.distinct_values, assumptions.maximum);
+        let part = assumptions.true_elements;
+        for (field, what, setting) in [
+            ("sizes_read_as_zero", "values that decide sizes were read as zero".to_owned(), ""),
+            (
+                "distinct_values_assumed",
+                format!("tensors were assumed to have {distinct} distinct values"),
+                "; --assume unique=N sets that",
+            ),
+            (
+                "maxima_assumed",
+                format!("maxima of integers were assumed to be {maximum}"),
+                "; --assume max=N sets that",
+            ),
+            (
+                "masks_assumed",
+                format!("masks were assumed to be true in {part} of their elements"),
+                "; --assume mask=PART sets that",
+            ),
+            ("repeats_assumed", "tensors were assumed to repeat each element once".to_owned(), ""),
+            ("bins_assumed", "tensors were assumed to fill their bins evenly".to_owned(), ""),
+            ("products_assumed", "steps of products of sparse matrices had assumed elements".to_owned(), ""),
+        ] {
+            if let Some((count, lines)) = counted(answers, field) {
+                doubts.add(Confidence::Low, format!("{count} {what}, at {lines}{setting}"));
+            }
         }
         if let Some((count, functions)) = counted(answers, "refused_functions") {
             doubts.add(Confidence::Low, format!("{count} calls were refused: {functions}"));
