@@ -49,8 +49,8 @@ class Values:
         from torch.multiprocessing.reductions import StorageWeakRef
 
         self.torch, self.library, self.reference = torch, library, StorageWeakRef
-        # A reference, the bytes, and the versions of tensors at which they are known, by the address of the
-        # storage's object. PyTorch counts what is written in place.
+        # A reference, the number of bytes, and the version of tensors at which they are known, by the address of
+        # the storage's object. PyTorch counts what is written in place.
         self.storages = {}
         self.expired_at = MAX_STORAGES
 
@@ -62,8 +62,8 @@ class Values:
     def storage_of(self, tensor):
         """Returns the bytes of the storage of a tensor; raises `Unknown`."""
         storage = tensor.untyped_storage()
-        _, size, versions = self.storages.get(storage._cdata, (None, 0, ()))
-        if size and size == storage.nbytes() and version(tensor) in versions:
+        _, size, known_at = self.storages.get(storage._cdata, (None, 0, None))
+        if size and size == storage.nbytes() and version(tensor) == known_at:
             data = self.torch.empty(size, dtype=self.torch.uint8, device="cpu")
             if self.library.orlop_dry_run_read(storage.data_ptr(), size, data.data_ptr()) == 0:
                 return data
@@ -82,7 +82,7 @@ class Values:
             raise Unknown
         return self.view(tensor, self.storage_of(tensor))
 
-    def keep(self, tensor, values, versions, before=None):
+    def keep(self, tensor, values, known_at, before=None):
         """Keeps the values of a tensor in a small storage, which was known `before` or has nothing else in it."""
         storage = tensor.untyped_storage()
         size = storage.nbytes()
@@ -97,7 +97,7 @@ class Values:
         if len(self.storages) >= self.expired_at:
             self.storages = {key: known for key, known in self.storages.items() if not known[0].expired()}
             self.expired_at = max(MAX_STORAGES, 2 * len(self.storages))
-        self.storages[storage._cdata] = self.reference(storage), size, versions
+        self.storages[storage._cdata] = self.reference(storage), size, known_at
         self.library.orlop_dry_run_write(storage.data_ptr(), size, before.data_ptr())
 
     def forget(self, tensor):
@@ -198,7 +198,7 @@ class Operation:
         return result
 
     def is_small(self, result):
-        """Returns whether the host computes so much."""
+        """Returns whether a result is of a size that the host computes."""
         tensors = self.values.tensors(result)
         return all(tensor.untyped_storage().nbytes() <= MAX_BYTES for tensor in tensors)
 
@@ -278,8 +278,8 @@ class Operation:
             return computed
         pairs = [(result, computed)] if isinstance(result, torch.Tensor) else zip(result, computed)
         for tensor, value in pairs:
-            is_known_at = version_written(tensor, before is not None) if self.is_in_place else version(tensor)
-            values.keep(tensor, value, (is_known_at,), before)
+            known_at = version_written(tensor, before is not None) if self.is_in_place else version(tensor)
+            values.keep(tensor, value, known_at, before)
         return result
 
     def expect_size(self, arguments, named, computed):
@@ -305,10 +305,10 @@ class Operation:
         elif not isinstance(result, torch.Tensor) or result.device.type != "cuda":
             pass
         elif self.base == "all" and result.numel() == 1:
-            values.keep(result, torch.ones(result.size(), dtype=result.dtype, device="cpu"), (version(result),))
+            values.keep(result, torch.ones(result.size(), dtype=result.dtype, device="cpu"), version(result))
         elif self.base in ("eq", "ne") and arguments[0] is arguments[1]:
             equal = torch.full(result.size(), self.base == "eq", dtype=result.dtype, device="cpu")
-            values.keep(result, equal, (version(result),))
+            values.keep(result, equal, version(result))
         elif self.base == "histc" or (self.base == "bincount" and arguments[1:2] in ((), (None,))):
             self.share(result, arguments[0].numel())
 
@@ -318,7 +318,7 @@ class Operation:
         bins = torch.arange(result.numel(), device="cpu")
         counts = (elements + result.numel() - 1 - bins).div(result.numel(), rounding_mode="floor")
         values.library.orlop_dry_run_assume(BINS)
-        values.keep(result, counts.to(result.dtype), (version(result),))
+        values.keep(result, counts.to(result.dtype), version(result))
 
 
 class Written:
@@ -333,7 +333,7 @@ class Written:
         for tensor in self.values.tensors(arguments if self.is_scale else arguments[0]):
             known = self.values.storages.pop(tensor.untyped_storage()._cdata, None)
             if known is not None and self.is_scale:
-                self.values.storages[tensor.untyped_storage()._cdata] = (*known[:2], (version_written(tensor, True),))
+                self.values.storages[tensor.untyped_storage()._cdata] = (*known[:2], version_written(tensor, True))
         return result
 
 
