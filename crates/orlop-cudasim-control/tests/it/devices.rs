@@ -84,7 +84,9 @@ fn handles_for_other_processes_are_checked() {
     assert_eq!(cu!(cuIpcCloseMemHandle(address)), CUDA_ERROR_INVALID_VALUE);
     // SAFETY: zero is a valid value of every field.
     let mut event: sys::CUipcEventHandle = unsafe { std::mem::zeroed() };
-    assert_eq!(cu!(cuIpcGetEventHandle(&raw mut event, ptr::null_mut())), CUDA_ERROR_NOT_SUPPORTED);
+    assert_eq!(cu!(cuIpcGetEventHandle(&raw mut event, ptr::null_mut())), CUDA_ERROR_INVALID_HANDLE);
+    let mut opened = ptr::null_mut();
+    assert_eq!(cu!(cuIpcOpenEventHandle(&raw mut opened, event)), CUDA_ERROR_INVALID_VALUE);
     let mut table = ptr::null();
     // SAFETY: zero is a valid value of every field.
     let id: sys::CUuuid = unsafe { std::mem::zeroed() };
