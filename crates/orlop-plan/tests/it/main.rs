@@ -6,11 +6,13 @@ mod constrained;
 mod graph;
 mod graph_parts;
 mod hostile;
+mod peers;
 mod random;
 mod search;
 mod shipped;
 mod spaces;
 mod tiny;
+mod versus;
 
 use orlop_core::Alignment;
 use orlop_plan::{Buffer, Plan, Problem};

@@ -5,7 +5,7 @@ use orlop_plan::{Plan, Planner, Problem, SearchBudget, Verdict, greedy_by_size, 
 use std::fs::File;
 use std::path::Path;
 
-fn read(name: &str) -> Problem {
+pub(crate) fn read(name: &str) -> Problem {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/plan");
     let file = File::open(folder.join(format!("{name}.csv.gz"))).expect("a file in testdata");
     Problem::read_csv(GzDecoder::new(file)).expect("a valid problem")
@@ -17,7 +17,7 @@ fn verified(problem: &Problem, plan: Plan) -> Plan {
 }
 
 /// Name, number of buffers, maximum load, and the maximum ratios of the skyline and the greedy planner.
-const PROBLEMS: [(&str, usize, u64, f64, f64); 9] = [
+pub(crate) const PROBLEMS: [(&str, usize, u64, f64, f64); 9] = [
     ("idealloc/G_1", 816, 3_030_937_746, 1.0, 1.002),
     ("idealloc/resnet50", 1042, 1_515_472_556, 1.0, 1.007),
     ("idealloc/pangu_2.6B", 18692, 5_530_099_775, 1.0, 1.0076),
