@@ -13,7 +13,7 @@ use crate::table::{self, bytes, count};
 use orlop::lab::plan::{PlanFile, Unplanned};
 use orlop::onnx::{ModelPlan, OnnxFile, OnnxModel};
 use orlop::plan::{
-    Graph, GraphError, GraphProblem, MinPeak, NodeId, Plan, Planner, Problem, ProblemError, SearchBudget,
+    Graph, GraphError, GraphProblem, NodeId, Plan, Planner, Problem, ProblemError, SearchBudget,
 };
 use serde::Serialize;
 use std::time::{Duration, Instant};
@@ -251,7 +251,7 @@ fn of_model(arguments: &PlanArguments, sized: SizedModel, read: Duration) -> Res
     let other = match arguments.order {
         NodeOrder::Given => None,
         NodeOrder::MinPeak => Some(plan_graph(arguments, &model, |graph| {
-            let found = MinPeak::new().search(graph);
+            let found = arguments.min_peak().search(graph);
             (found.order, found.is_exact)
         })?),
     };

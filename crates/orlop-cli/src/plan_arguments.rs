@@ -1,10 +1,17 @@
 //! The command line of `orlop plan`.
 
 use clap::{Args, ValueEnum};
-use orlop::plan::Space;
+use orlop::plan::{MinPeak, Space};
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+
+/// The states of a search for an order that takes about half a second.
+const STATES_PER_SECOND: u128 = 64;
+
+/// The states without a budget, and the maximum, with which sets of nodes take about a gigabyte.
+const MIN_STATES: usize = 32;
+const MAX_STATES: usize = 8192;
 
 #[derive(Debug, Args)]
 pub(crate) struct PlanArguments {
@@ -94,6 +101,13 @@ impl PlanArguments {
     pub(crate) fn is_for_model(&self) -> bool {
         let names = [!self.inputs.is_empty(), !self.bindings.is_empty(), !self.values.is_empty()];
         names.contains(&true) || !self.bounds.is_empty() || self.order != NodeOrder::Given
+    }
+
+    /// Returns the search for an order. With a budget it has as many states as take about a half of it.
+    pub(crate) fn min_peak(&self) -> MinPeak {
+        let states = self.budget.map_or(0, |time| time.as_millis() * STATES_PER_SECOND / 1000);
+        let states = usize::try_from(states).unwrap_or(MAX_STATES).clamp(MIN_STATES, MAX_STATES);
+        MinPeak::new().width(states)
     }
 
     /// Returns the memories.

@@ -2,59 +2,123 @@
 
 use crate::arguments::refuse;
 use crate::output::{self, Failures};
-use crate::plan_arguments::PlanArguments;
+use crate::plan_arguments::{NodeOrder, PlanArguments};
 use crate::plan_input::PlanInput;
+use crate::plan_model;
 use crate::plan_verify;
 use crate::table::{self, bytes, count};
 use crate::target;
 use orlop::lab::plan::SpacesFile;
-use orlop::plan::{SearchBudget, SpacePlanner};
+use orlop::onnx::{ModelPlan, OnnxFile, OnnxModel};
+use orlop::plan::{NodeId, Problem, SearchBudget, SpacePlanner, SpacesPlan};
 use serde::Serialize;
+use std::path::Path;
 
 /// A plan for several memories, as JSON.
 #[derive(Serialize)]
 struct SpacesEntry {
     file: String,
     source: &'static str,
+    /// The order of a graph's nodes: `given` or `min-peak`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    order: Option<&'static str>,
     #[serde(flatten)]
     plan: SpacesFile,
+    /// The values and the nodes of a model.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    graph: Option<ModelPlan>,
 }
 
-/// Plans a problem or a recording for several memories.
+/// Plans a model, a problem or a recording for several memories.
 pub(crate) fn run(arguments: &PlanArguments, input: PlanInput) -> Result<(), Failures> {
-    let (source, problem) = match input {
-        PlanInput::Table(problem) => ("csv", problem),
-        PlanInput::Recording(problem) => ("recording", problem),
-        PlanInput::Graph(_) => refuse("--space is for planning problems and recordings"),
-    };
     let is_other = arguments.capacity.is_some() || arguments.block_limit.is_some();
     if is_other || arguments.report.is_some() || arguments.writes_csv() {
         refuse("--capacity, --block-limit, --report and a CSV file are for one memory, without --space");
     }
-    let mut planner = SpacePlanner::new(arguments.spaces());
-    if let Some(time) = arguments.budget {
-        planner = planner.budget(SearchBudget::iterations(u64::MAX).within(time));
-    }
     let wrong = |error: &dyn std::fmt::Display| format!("{}: {error}", arguments.file.display());
-    let plan = planner.plan(&problem).map_err(|error| wrong(&error))?;
-    let entry = SpacesEntry {
-        file: arguments.file.display().to_string(),
-        source,
-        plan: SpacesFile::new(&problem, &plan),
+    let (entry, model) = match input {
+        PlanInput::Table(problem) => (of_problem(arguments, "csv", &problem), None),
+        PlanInput::Recording(problem) => (of_problem(arguments, "recording", &problem), None),
+        PlanInput::Graph(file) => {
+            let models = plan_model::resolve(arguments, &file).map_err(|error| wrong(&error))?;
+            let [sized] = &models[..] else {
+                refuse("--space is for one plan: give one number for each name");
+            };
+            (of_model(arguments, &sized.model), Some(file))
+        }
     };
+    let entry = entry.map_err(|error| wrong(&error))?;
     let mut written = String::new();
     if let Some(path) = &arguments.output {
-        let json = serde_json::to_string_pretty(&entry);
-        let json = json.map_err(|error| format!("cannot write JSON: {error}"))?;
-        if let Some(size) = target::put_bytes(path, &arguments.file, (json + "\n").as_bytes())? {
-            let buffers = count(plan_verify::check(path, None)?.buffers as u64);
-            written = format!("{}: {}, {buffers} offsets, verified\n", path.display(), bytes(size));
-        }
+        written = write(path, arguments, &entry, model.as_deref())?;
     }
     if arguments.json {
         return output::print_json(&entry);
     }
     output::print(&(text(&entry) + &written))
+}
+
+fn write(
+    path: &Path,
+    arguments: &PlanArguments,
+    entry: &SpacesEntry,
+    model: Option<&OnnxFile>,
+) -> Result<String, String> {
+    let json = serde_json::to_string_pretty(entry).map_err(|error| format!("cannot write JSON: {error}"))?;
+    let Some(size) = target::put_bytes(path, &arguments.file, (json + "\n").as_bytes())? else {
+        return Ok(String::new());
+    };
+    let buffers = count(plan_verify::check(path, model)?.buffers as u64);
+    Ok(format!("{}: {}, {buffers} offsets, verified\n", path.display(), bytes(size)))
+}
+
+fn plan(arguments: &PlanArguments, problem: &Problem) -> Result<SpacesPlan, String> {
+    let mut planner = SpacePlanner::new(arguments.spaces());
+    if let Some(time) = arguments.budget {
+        planner = planner.budget(SearchBudget::iterations(u64::MAX).within(time));
+    }
+    planner.plan(problem).map_err(|error| error.to_string())
+}
+
+fn of_problem(
+    arguments: &PlanArguments,
+    source: &'static str,
+    problem: &Problem,
+) -> Result<SpacesEntry, String> {
+    let plan = SpacesFile::new(problem, &plan(arguments, problem)?);
+    Ok(SpacesEntry { file: arguments.file.display().to_string(), source, order: None, plan, graph: None })
+}
+
+/// Plans a model in the given order, or in one with a small peak if that costs less.
+fn of_model(arguments: &PlanArguments, model: &OnnxModel) -> Result<SpacesEntry, String> {
+    let given = in_order(arguments, model, model.graph.given_order(), "given");
+    if arguments.order == NodeOrder::Given {
+        return given;
+    }
+    let other = in_order(arguments, model, arguments.min_peak().order(&model.graph), "min-peak");
+    match (given, other) {
+        (Ok(given), Ok(other)) if other.plan.cost >= given.plan.cost => Ok(given),
+        (given, Err(_)) => given,
+        (_, other) => other,
+    }
+}
+
+fn in_order(
+    arguments: &PlanArguments,
+    model: &OnnxModel,
+    order: Vec<NodeId>,
+    name: &'static str,
+) -> Result<SpacesEntry, String> {
+    let lifetimes = model.graph.lifetimes(&order).map_err(|error| error.to_string())?;
+    let problem = lifetimes.divisible(&model.graph);
+    let plan = plan(arguments, &problem)?;
+    Ok(SpacesEntry {
+        file: arguments.file.display().to_string(),
+        source: "onnx",
+        order: Some(name),
+        plan: SpacesFile::new(&problem, &plan),
+        graph: Some(ModelPlan::in_spaces(model, &order, &lifetimes, &plan)),
+    })
 }
 
 fn text(entry: &SpacesEntry) -> String {

@@ -5,9 +5,9 @@ use crate::plan_arguments::PlanArguments;
 use crate::plan_input::read_model;
 use crate::table::{self, bytes, count};
 use orlop::lab::plan::{BoundCheck, PlanFile, PlannedBuffer, SpacesFile};
-use orlop::onnx::{ModelPlan, OnnxFile};
+use orlop::onnx::{ModelPlan, OnnxFile, TensorPlan};
 use serde::Deserialize;
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::fs;
 use std::path::Path;
 
@@ -16,7 +16,7 @@ use std::path::Path;
 #[serde(untagged)]
 enum WrittenPlans {
     Several { peak: u64, plans: Vec<WrittenPlan> },
-    Spaces(SpacesFile),
+    Spaces(Box<WrittenSpaces>),
     One(Box<WrittenPlan>),
 }
 
@@ -24,6 +24,13 @@ enum WrittenPlans {
 struct WrittenPlan {
     #[serde(flatten)]
     plan: PlanFile,
+    graph: Option<ModelPlan>,
+}
+
+#[derive(Deserialize)]
+struct WrittenSpaces {
+    #[serde(flatten)]
+    plan: SpacesFile,
     graph: Option<ModelPlan>,
 }
 
@@ -85,10 +92,9 @@ pub(crate) fn check(path: &Path, model: Option<&OnnxFile>) -> Result<Verified, S
     let (peak, plans) = match written {
         WrittenPlans::Several { peak, plans } => (Some(peak), plans),
         WrittenPlans::One(plan) => (None, vec![*plan]),
-        WrittenPlans::Spaces(_) if model.is_some() => return Err(invalid(&"it is no plan of a model")),
         WrittenPlans::Spaces(spaces) => {
-            spaces.verify().map_err(|error| invalid(&error))?;
-            return Ok(Verified::of_spaces(&spaces));
+            spaces.check(model).map_err(|error| invalid(&error))?;
+            return Ok(Verified::of_spaces(&spaces.plan));
         }
     };
     let mut bounds = BoundCheck::Load;
@@ -118,48 +124,104 @@ impl WrittenPlan {
             (None, Some(_)) => return Err("it is no plan of a model".to_owned()),
             (None, None) => return Ok(bound),
         };
-        self.check_buffers(graph)?;
+        let buffers = self.plan.buffers.iter().zip(&self.plan.offsets);
+        check_buffers(graph, &buffers.map(|(buffer, &offset)| (buffer, offset, None)).collect::<Vec<_>>())?;
+        if graph.graph.peak != self.plan.peak {
+            return Err("the peaks differ".to_owned());
+        }
         model.map_or(Ok(()), |model| graph.check(model)).map_err(|error| error.to_string())?;
         Ok(bound)
     }
+}
 
-    /// Checks that the buffers are those of the tensors: then the bound and the verdict are theirs, too.
-    fn check_buffers(&self, graph: &ModelPlan) -> Result<(), String> {
-        // Start, end, bytes and offset, by buffer.
-        let mut found: Vec<Option<[u64; 4]>> = vec![None; self.plan.buffers.len()];
-        let tensors = graph.graph.tensors.iter().filter_map(|tensor| {
-            Some((tensor.buffer?, [tensor.start, tensor.end, tensor.bytes, tensor.offset?], &tensor.name))
-        });
-        let nodes = (0..).zip(&graph.graph.nodes).filter_map(|(step, node)| {
-            let workspace = node.workspace?;
-            let used = [step, step + 1, workspace.bytes, workspace.offset];
-            Some((workspace.buffer, used, &node.name))
-        });
-        for (buffer, [start, end, bytes, offset], name) in tensors.chain(nodes) {
-            let known = found.get_mut(buffer).ok_or_else(|| format!("{name:?} is in no buffer"))?;
-            *known = Some(match *known {
-                None => [start, end, bytes, offset],
-                Some([_, _, _, other]) if other != offset => {
-                    return Err(format!("{name:?} is not at the offset of its buffer"));
-                }
-                Some([first, last, most, _]) => [first.min(start), last.max(end), most.max(bytes), offset],
-            });
-        }
-        let parts: HashSet<Option<usize>> =
-            graph.graph.tensors.iter().filter(|t| t.part_of.is_some()).map(|t| t.buffer).collect();
-        let is_part = |(index, buffer): (usize, &PlannedBuffer)| {
-            buffer.part_of.is_some() == parts.contains(&Some(index))
+impl WrittenSpaces {
+    fn check(&self, model: Option<&OnnxFile>) -> Result<(), String> {
+        self.plan.verify().map_err(|error| error.to_string())?;
+        let graph = match (&self.graph, model) {
+            (Some(graph), _) => graph,
+            (None, Some(_)) => return Err("it is no plan of a model".to_owned()),
+            (None, None) => return Ok(()),
         };
-        if let Some((index, buffer)) = self.plan.buffers.iter().enumerate().find(|&at| !is_part(at)) {
-            return Err(format!("buffer {index} ({:?}) is a part unlike its tensors", buffer.name));
+        let spaces = &self.plan.spaces;
+        let blocks = graph.graph.spaces.iter().map(|block| (&block.name, block.peak));
+        if !blocks.eq(spaces.iter().map(|space| (&space.name, space.plan.peak))) {
+            return Err("the memories differ".to_owned());
         }
-        for (index, (buffer, found)) in self.plan.buffers.iter().zip(found).enumerate() {
-            let expected = [buffer.start, buffer.end, buffer.size, self.plan.offsets[index]];
-            // Values that are in no plan have a buffer without bytes.
-            if found.is_some_and(|found| found != expected) || found.is_none() && buffer.size > 0 {
-                return Err(format!("buffer {index} ({:?}) is not that of its tensors", buffer.name));
+        let mut buffers = Vec::new();
+        for (number, space) in spaces.iter().enumerate() {
+            let placed = space.plan.buffers.iter().zip(&space.plan.offsets).zip(&space.accesses);
+            for (&index, ((buffer, &offset), &accesses)) in space.indices.iter().zip(placed) {
+                buffers.push((index, accesses, (buffer, offset, Some(number))));
             }
         }
-        if graph.graph.peak == self.plan.peak { Ok(()) } else { Err("the peaks differ".to_owned()) }
+        // Each index is there once.
+        buffers.sort_unstable_by_key(|&(index, ..)| index);
+        check_accesses(graph, &buffers.iter().map(|&(_, accesses, _)| accesses).collect::<Vec<_>>())?;
+        check_buffers(graph, &buffers.into_iter().map(|(.., place)| place).collect::<Vec<_>>())?;
+        model.map_or(Ok(()), |model| graph.check(model)).map_err(|error| error.to_string())
     }
+}
+
+/// Checks that a buffer has as many accesses as nodes read or write its values. Nodes that only make views do
+/// neither.
+fn check_accesses(graph: &ModelPlan, accesses: &[u64]) -> Result<(), String> {
+    let tensors: HashMap<&str, &TensorPlan> =
+        graph.graph.tensors.iter().map(|tensor| (&*tensor.name, tensor)).collect();
+    let mut found = vec![0_u64; accesses.len()];
+    for node in &graph.graph.nodes {
+        let tensor = |name: &String| tensors.get(&**name).copied();
+        let written: Vec<_> =
+            node.outputs.iter().filter_map(tensor).filter(|tensor| tensor.view_of.is_none()).collect();
+        if written.is_empty() {
+            continue;
+        }
+        for buffer in node.inputs.iter().filter_map(tensor).chain(written).filter_map(|tensor| tensor.buffer)
+        {
+            *found.get_mut(buffer).ok_or_else(|| format!("{:?} uses no buffer", node.name))? += 1;
+        }
+    }
+    match found.iter().zip(accesses).position(|(&found, &accesses)| found.max(1) != accesses) {
+        Some(buffer) => Err(format!("buffer {buffer} has {} accesses", found[buffer].max(1))),
+        None => Ok(()),
+    }
+}
+
+/// Checks that the buffers, with their offsets and memories, are those of the tensors: then the bound and the
+/// verdict are theirs, too.
+fn check_buffers(graph: &ModelPlan, buffers: &[(&PlannedBuffer, u64, Option<usize>)]) -> Result<(), String> {
+    // Start, end and bytes, and the place, by buffer.
+    let mut found: Vec<Option<([u64; 3], (u64, Option<usize>))>> = vec![None; buffers.len()];
+    let tensors = graph.graph.tensors.iter().filter_map(|tensor| {
+        let used = [tensor.start, tensor.end, tensor.bytes];
+        Some((tensor.buffer?, used, (tensor.offset?, tensor.space), &tensor.name))
+    });
+    let nodes = (0..).zip(&graph.graph.nodes).filter_map(|(step, node)| {
+        let workspace = node.workspace?;
+        let place = (workspace.offset, workspace.space);
+        Some((workspace.buffer, [step, step + 1, workspace.bytes], place, &node.name))
+    });
+    for (buffer, [start, end, bytes], place, name) in tensors.chain(nodes) {
+        let known = found.get_mut(buffer).ok_or_else(|| format!("{name:?} is in no buffer"))?;
+        let used = match *known {
+            None => [start, end, bytes],
+            Some((_, other)) if other != place => {
+                return Err(format!("{name:?} is not at the offset of its buffer"));
+            }
+            Some(([first, last, most], _)) => [first.min(start), last.max(end), most.max(bytes)],
+        };
+        *known = Some((used, place));
+    }
+    let parts: HashSet<Option<usize>> =
+        graph.graph.tensors.iter().filter(|t| t.part_of.is_some()).map(|t| t.buffer).collect();
+    for (index, (&(buffer, offset, space), found)) in buffers.iter().zip(found).enumerate() {
+        if buffer.part_of.is_some() != parts.contains(&Some(index)) {
+            return Err(format!("buffer {index} ({:?}) is a part unlike its tensors", buffer.name));
+        }
+        let expected = ([buffer.start, buffer.end, buffer.size], (offset, space));
+        // Values that are in no plan have a buffer without bytes.
+        if found.is_some_and(|found| found != expected) || found.is_none() && buffer.size > 0 {
+            return Err(format!("buffer {index} ({:?}) is not that of its tensors", buffer.name));
+        }
+    }
+    Ok(())
 }

@@ -62,6 +62,7 @@ pub use self::file::{InputSize, OnnxFile, OnnxInput};
 pub use self::model::{OnnxBody, OnnxModel, OnnxValue, ValueOrigin};
 #[cfg(feature = "plan-file")]
 pub use self::plan_file::{
-    BodyPlan, GivenSizes, GraphPlan, ModelPlan, ModelPlanError, NodePlan, TensorOrigin, TensorPlan, Workspace,
+    BodyPlan, GivenSizes, GraphPlan, ModelPlan, ModelPlanError, NodePlan, SpaceBlock, TensorOrigin,
+    TensorPlan, Workspace,
 };
 pub use self::reader::OnnxReader;

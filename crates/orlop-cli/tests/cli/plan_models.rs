@@ -129,6 +129,56 @@ fn plans_with_constraints_and_a_capacity_conform_to_the_schema() {
     assert_eq!(conforms(&plan, &schema(), &schema()), Ok(()));
 }
 
+/// Changes a plan in a file, and returns what is wrong with it then.
+fn refused(path: &str, model: &str, change: impl FnOnce(&mut Value)) -> String {
+    let good = fs::read_to_string(path).expect("a plan");
+    let mut plan = serde_json::from_str(&good).expect("JSON");
+    change(&mut plan);
+    fs::write(path, plan.to_string()).expect("room");
+    let message = complaint(&orlop(&["plan", "--verify", path, model]), 1);
+    fs::write(path, good).expect("room");
+    message
+}
+
+#[test]
+fn models_are_divided_among_memories() {
+    let folder = Folder::with(&[]);
+    let path = folder.path("plan.json");
+    let schema = schema();
+    for (name, inputs) in [MODELS[0], MODELS[6], MODELS[8]] {
+        let model = model(name);
+        let one = planned(&[&[&*model], inputs].concat());
+        let half = (one["peak"].as_u64().expect("bytes") / 2).to_string();
+        let (near, far) = (format!("SRAM={half}"), "DRAM=1GiB@10".to_owned());
+        let memories = ["plan", &model, "-o", &path, "--space", &near, "--space", &far];
+        let text = stdout(&orlop(&[&memories[..], inputs].concat()));
+        assert!(text.contains("offsets, verified"), "{text}");
+        let plan: Value = serde_json::from_str(&fs::read_to_string(&path).expect("a plan")).expect("JSON");
+        assert_eq!(conforms(&plan, &schema, &schema), Ok(()), "{name}");
+        let peak = |space: usize| plan["spaces"][space]["plan"]["peak"].as_u64().expect("bytes");
+        assert!(peak(0) > 0 && peak(0) <= half.parse().expect("bytes") && peak(1) > 0, "{name}");
+        let verified = stdout(&orlop(&["plan", "--verify", &path, &model]));
+        assert!(verified.contains("it is one of"), "{verified}");
+        let tensors = plan["graph"]["tensors"].as_array().expect("tensors");
+        let placed = tensors.iter().position(|tensor| tensor["space"] == 0 && tensor["bytes"] != 0);
+        let placed = placed.expect("a tensor in the first memory");
+        let other = refused(&path, &model, |plan| plan["graph"]["tensors"][placed]["space"] = json!(1));
+        assert!(other.contains("buffer"), "{other}");
+        let none = refused(&path, &model, |plan| plan["graph"]["tensors"][placed]["space"] = Value::Null);
+        assert!(none.contains("buffer"), "{none}");
+        let cost = refused(&path, &model, |plan| plan["spaces"][0]["accesses"][0] = json!(1_000));
+        assert!(cost.contains("the cost is"), "{cost}");
+        let peak = refused(&path, &model, |plan| plan["graph"]["peak"] = json!(1));
+        assert!(peak.contains("peak"), "{peak}");
+        let names = refused(&path, &model, |plan| plan["graph"]["spaces"][0]["name"] = json!("x"));
+        assert!(names.contains("the memories differ"), "{names}");
+    }
+    let model = model(MODELS[8].0);
+    let several = ["plan", &model, "--space", "a=1GiB", "--bind", "batch=1,2", "--bind", "sequence=512"];
+    let several = [&several[..], &["--value", "sr=16000"]].concat();
+    assert!(complaint(&orlop(&several), 2).contains("one number"));
+}
+
 fn schema() -> Value {
     let path = testdata().join("../docs/plan.schema.json");
     serde_json::from_str(&fs::read_to_string(path).expect("a schema")).expect("JSON")

@@ -74,6 +74,10 @@ pub(super) fn misplaced<T>(tensor: &TensorPlan, reason: &'static str) -> Result<
 
 impl GraphPlan {
     fn check(&self, model: &OnnxModel, is_body: bool) -> Result<(), ModelPlanError> {
+        if !self.spaces.is_empty() && !is_body {
+            return self.joined()?.check(model, is_body);
+        }
+        self.check_one_memory()?;
         self.check_values(model)?;
         self.check_alignments()?;
         self.check_nodes(model)?;

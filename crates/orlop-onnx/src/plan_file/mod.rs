@@ -4,6 +4,7 @@ mod buffers;
 mod check;
 mod memory;
 mod parts;
+mod spaces;
 mod write;
 
 pub use self::check::ModelPlanError;
@@ -57,7 +58,7 @@ pub struct GivenSizes {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct GraphPlan {
-    /// The bytes of the block of memory.
+    /// The bytes of the block of memory; of all blocks, if there are several.
     pub peak: u64,
     /// The alignment in bytes that the block must have; offsets are multiples of it.
     pub alignment: u64,
@@ -69,6 +70,19 @@ pub struct GraphPlan {
     pub nodes: Vec<NodePlan>,
     /// The values.
     pub tensors: Vec<TensorPlan>,
+    /// The memories, if values were divided among several.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub spaces: Vec<SpaceBlock>,
+}
+
+/// The block of one of several memories.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct SpaceBlock {
+    /// The name of the memory.
+    pub name: String,
+    /// The bytes of the block.
+    pub peak: u64,
 }
 
 /// A node of a [`GraphPlan`].
@@ -104,6 +118,9 @@ pub struct Workspace {
     pub offset: u64,
     /// Bytes.
     pub bytes: u64,
+    /// The index of its memory, if there are several.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub space: Option<usize>,
 }
 
 /// A graph that a node executes.
@@ -138,6 +155,9 @@ pub struct TensorPlan {
     pub buffer: Option<usize>,
     /// The bytes before it.
     pub offset: Option<u64>,
+    /// The index of its memory, if there are several.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub space: Option<usize>,
     /// The first step in which it is used.
     pub start: u64,
     /// The first step in which it is no longer used. Results have one step after the last node.

@@ -1,18 +1,33 @@
 //! From a plan to a [`ModelPlan`].
 
+use super::spaces::Places;
 use super::{BodyPlan, GivenSizes, GraphPlan, ModelPlan, NodePlan, TensorOrigin, TensorPlan, Workspace};
 use crate::bindings::Bindings;
 use crate::infer::Range;
 use crate::{OnnxModel, OnnxValue, ValueOrigin};
 use orlop_core::Alignment;
-use orlop_plan::{GraphProblem, NodeId, Plan, ValueId};
+use orlop_plan::{GraphProblem, NodeId, Plan, SpacesPlan, ValueId};
 
 impl ModelPlan {
     /// Describes the plan of a model whose nodes are executed in this order. `lifetimes` are those of the
     /// order, `plan` is a plan of their problem.
     #[must_use]
     pub fn new(model: &OnnxModel, order: &[NodeId], lifetimes: &GraphProblem, plan: &Plan) -> Self {
-        Self { given: GivenSizes::of(&model.bindings), graph: GraphPlan::new(model, order, lifetimes, plan) }
+        let graph = GraphPlan::new(model, order, lifetimes, Places::One(plan));
+        Self { given: GivenSizes::of(&model.bindings), graph }
+    }
+
+    /// Describes the plan of a model in several memories: a plan of the
+    /// [divisible](GraphProblem::divisible) problem.
+    #[must_use]
+    pub fn in_spaces(
+        model: &OnnxModel,
+        order: &[NodeId],
+        lifetimes: &GraphProblem,
+        plan: &SpacesPlan,
+    ) -> Self {
+        let graph = GraphPlan::new(model, order, lifetimes, Places::Several(plan));
+        Self { given: GivenSizes::of(&model.bindings), graph }
     }
 }
 
@@ -45,7 +60,7 @@ impl GivenSizes {
 }
 
 impl GraphPlan {
-    pub(super) fn new(model: &OnnxModel, order: &[NodeId], lifetimes: &GraphProblem, plan: &Plan) -> Self {
+    fn new(model: &OnnxModel, order: &[NodeId], lifetimes: &GraphProblem, places: Places<'_>) -> Self {
         let graph = &model.graph;
         let name = |value: ValueId| graph.value_name(value).unwrap_or_default().to_owned();
         let names =
@@ -58,20 +73,23 @@ impl GraphPlan {
             outputs: names(graph.outputs(node)),
             workspace: lifetimes.scratch(node).and_then(|buffer| {
                 let bytes = lifetimes.problem().buffers().get(buffer)?.size;
-                Some(Workspace { buffer, offset: plan.offset(buffer)?, bytes })
+                Some(Workspace { buffer, offset: places.offset(buffer)?, bytes, space: places.space(buffer) })
             }),
             bodies: model.bodies(node).iter().map(body).collect(),
         };
-        let tensor = |value: ValueId| tensor(model, value, lifetimes, plan);
+        let tensor = |value: ValueId| tensor(model, value, lifetimes, places);
         let mut described = Self {
-            peak: plan.height(),
+            peak: places.peak(),
             alignment: Alignment::PLANNED.bytes() as u64,
             inputs: model.inputs.iter().copied().map(name).collect(),
             outputs: model.outputs.iter().copied().map(name).collect(),
             nodes: order.iter().map(node).collect(),
             tensors: graph.values().map(tensor).collect(),
+            spaces: places.blocks(),
         };
-        described.note_parts(model, lifetimes);
+        if let Places::One(_) = places {
+            described.note_parts(model, lifetimes);
+        }
         described
     }
 }
@@ -80,11 +98,11 @@ fn body(body: &crate::OnnxBody) -> BodyPlan {
     let order = body.model.graph.given_order();
     BodyPlan {
         attribute: body.attribute.clone(),
-        graph: GraphPlan::new(&body.model, &order, &body.lifetimes, &body.plan),
+        graph: GraphPlan::new(&body.model, &order, &body.lifetimes, Places::One(&body.plan)),
     }
 }
 
-fn tensor(model: &OnnxModel, value: ValueId, lifetimes: &GraphProblem, plan: &Plan) -> TensorPlan {
+fn tensor(model: &OnnxModel, value: ValueId, lifetimes: &GraphProblem, places: Places<'_>) -> TensorPlan {
     let graph = &model.graph;
     let known = model.value(value);
     let buffer = lifetimes.buffer(value).filter(|_| model.is_placed(value));
@@ -101,7 +119,8 @@ fn tensor(model: &OnnxModel, value: ValueId, lifetimes: &GraphProblem, plan: &Pl
         is_bound: known.is_some_and(OnnxValue::is_bound),
         bytes: graph.value_size(value).unwrap_or(0),
         buffer,
-        offset: buffer.and_then(|buffer| plan.offset(buffer)),
+        offset: buffer.and_then(|buffer| places.offset(buffer)),
+        space: buffer.and_then(|buffer| places.space(buffer)),
         start: lifetime.start,
         end: lifetime.end,
         view_of: graph.view_source(value).and_then(name),

@@ -57,6 +57,10 @@ impl Repack<'_> {
         }
         self.pool.retain(|number| movable.binary_search(number).is_err());
         for (&number, &offset) in at_peak.iter().zip(&packed) {
+            if stop.is_due() {
+                self.pool.push(number);
+                continue;
+            }
             // What is beyond the core makes room.
             let end = offset + self.normal.rounded(self.span(number));
             let placed = self.collect(data, number as usize);

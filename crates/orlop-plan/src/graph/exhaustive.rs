@@ -6,13 +6,17 @@
 
 use super::NodeId;
 use super::order::{Search, Step, key};
+use crate::normal::to_index;
 use std::cell::Cell;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
-/// The number of nodes that are measured before a search is given up, of a graph of up to 64 nodes. To look
-/// at 64 nodes for each word of a set counts as one more.
-const MAX_STEPS: usize = 1 << 20;
+/// The number of nodes that are measured before a search is given up, for each set that there may be at one
+/// time, of a graph of up to 64 nodes. To look at 64 nodes for each word of a set counts as one more.
+const STEPS: usize = 64;
+
+/// The number of sets of one size that can be numbered.
+const MAX_SETS: usize = 1 << 30;
 
 /// A set of executed nodes.
 #[derive(Clone, Copy)]
@@ -81,21 +85,23 @@ impl<'a> Exhaustive<'a> {
     /// peak if it is below.
     pub(super) fn run(&self, peak: u64, max_sets: usize) -> Option<Option<Vec<NodeId>>> {
         let nodes = self.leaders.len();
-        let mut steps_left = MAX_STEPS / nodes.div_ceil(64).max(1);
+        // Sets are numbered with 32 bits.
+        let max_sets = max_sets.min(MAX_SETS);
+        let mut steps_left = STEPS.saturating_mul(max_sets) / nodes.div_ceil(64).max(1);
         let mut level = self.first(peak);
         // Of each set before the last level, what is needed to go back.
-        let mut ways: Vec<Vec<(usize, usize)>> = Vec::with_capacity(nodes);
+        let mut ways: Vec<Vec<(u32, u32)>> = Vec::with_capacity(nodes);
         for _ in 0..nodes {
             level = self.next(&level, peak, max_sets, &mut steps_left)?;
-            ways.push(level.sets.iter().map(|set| (set.before, set.node)).collect());
+            ways.push(level.sets.iter().map(|set| (to_index(set.before), to_index(set.node))).collect());
         }
         let lowest = (0..level.sets.len()).min_by_key(|&set| level.sets[set].peak);
         Some(lowest.map(|mut set| {
             let mut order: Vec<NodeId> = Vec::with_capacity(nodes);
             for way in ways.iter().rev() {
                 let (before, node) = way[set];
-                order.push(NodeId(node));
-                set = before;
+                order.push(NodeId(node as usize));
+                set = before as usize;
             }
             order.reverse();
             order

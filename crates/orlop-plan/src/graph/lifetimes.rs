@@ -44,6 +44,27 @@ impl GraphProblem {
         self.lifetimes.get(value.0).cloned()
     }
 
+    /// Returns the problem for several memories, see [`SpacePlanner`](crate::SpacePlanner). The accesses of a
+    /// buffer are the nodes that read or write its values; a node that only makes views does neither. Parts
+    /// of other buffers have bytes of their own: their nodes copy them.
+    #[must_use]
+    pub fn divisible(&self, graph: &Graph) -> Problem {
+        let mut problem = self.problem.clone();
+        problem.constraints.parts.clear();
+        problem.constraints.wholes.clear();
+        let mut accesses = vec![0_u64; problem.len()];
+        let is_view = |value: &ValueId| graph.view_source(*value).is_some();
+        for node in graph.nodes.iter().filter(|node| !node.outputs.iter().all(is_view)) {
+            let written = node.outputs.iter().filter(|value| !is_view(value));
+            for buffer in node.inputs.iter().chain(written).filter_map(|&value| self.buffer(value)) {
+                accesses[buffer] += 1;
+            }
+        }
+        let several = accesses.into_iter().enumerate().filter(|&(_, accesses)| accesses > 1);
+        problem.preferences.set_accesses(several);
+        problem
+    }
+
     /// Returns the index of the buffer for the scratch bytes of a node, if it has any.
     #[must_use]
     pub fn scratch(&self, node: NodeId) -> Option<usize> {

@@ -10,6 +10,12 @@ pub(crate) struct Preferences {
     spaces: BTreeMap<usize, Vec<Box<str>>>,
 }
 
+impl Preferences {
+    pub(crate) fn set_accesses(&mut self, accesses: impl IntoIterator<Item = (usize, u64)>) {
+        self.accesses = accesses.into_iter().collect();
+    }
+}
+
 impl ProblemBuilder {
     /// Sets how often a buffer is accessed, otherwise once. It matters only to
     /// [`SpacePlanner`](crate::SpacePlanner).

@@ -120,10 +120,17 @@ impl<'a> Sweep<'a> {
         let mut ending = placed;
         ending.extend_from_slice(&starting);
         ending.sort_unstable_by_key(|&number| (lifetime(number).end, number));
+        // To sort many spans takes long, too.
+        if stop.is_due() {
+            return None;
+        }
         let mut ending = ending.into_iter().peekable();
         starting.sort_by_cached_key(|&number| {
             (lifetime(number).start, Reverse(keys.value(key, number as usize)), number)
         });
+        if stop.is_due() {
+            return None;
+        }
         for (count, number) in starting.into_iter().enumerate() {
             let begin = lifetime(number).start;
             while let Some(ended) = ending.next_if(|&other| lifetime(other).end <= begin) {

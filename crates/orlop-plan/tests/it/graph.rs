@@ -338,17 +338,18 @@ proptest! {
 /// All orders of nodes that only add to what is live have the same peak, and no set of them can be left out.
 #[test]
 fn all_sets_of_independent_nodes_are_searched() {
-    let search = |width: u64| {
+    let search = |nodes: u64, states: usize| {
         let mut graph = GraphBuilder::new();
         let input = graph.input("input", 256);
-        for number in 0..width {
+        for number in 0..nodes {
             let output = op(&mut graph, "output", &[input], 256 * (1 + number));
             graph.keep(output).unwrap();
         }
-        MinPeak::new().search(&graph.finish()).is_exact
+        MinPeak::new().width(states).search(&graph.finish()).is_exact
     };
-    assert!(search(16));
-    assert!(!search(17));
+    assert!(search(16, 32));
+    assert!(!search(17, 32));
+    assert!(search(17, 64));
 }
 
 #[test]

@@ -3,7 +3,9 @@
 use crate::buffer;
 use crate::tiny::lowest;
 use orlop_core::SplitMix64;
-use orlop_plan::{Buffer, Problem, ProblemBuilder, Space, SpaceError, SpacePlanner, Verdict};
+use orlop_plan::{
+    Buffer, GraphBuilder, GraphError, Problem, ProblemBuilder, Space, SpaceError, SpacePlanner, Verdict,
+};
 use proptest::prelude::*;
 
 /// Returns problems whose buffers have accesses, and may be in some spaces only.
@@ -121,4 +123,38 @@ fn what_cannot_be_divided_is_refused() {
     assert_eq!(plan(&builder, std::slice::from_ref(&flash)), "the costs of all buffers may exceed 2^64");
     builder.fix(0, 0).unwrap();
     assert!(plan(&builder, &[sram]).starts_with("fixed offsets"));
+}
+
+#[test]
+fn the_buffers_of_a_graph_are_accessed_by_nodes_and_have_no_parts() -> Result<(), GraphError> {
+    let mut graph = GraphBuilder::new();
+    let image = graph.input("image", 256);
+    let first = graph.node("first", &[image])?;
+    let left = graph.output(first, "left", 256)?;
+    let right = graph.output(first, "right", 256)?;
+    let reshape = graph.node("reshape", &[left])?;
+    let flat = graph.output(reshape, "flat", 256)?;
+    graph.view(left, flat)?;
+    let concat = graph.node("concat", &[left, right])?;
+    let both = graph.output(concat, "both", 512)?;
+    graph.part(left, both, 0)?;
+    graph.part(right, both, 256)?;
+    let relu = graph.node("relu", &[both, flat])?;
+    let active = graph.output(relu, "active", 512)?;
+    graph.in_place(both, active)?;
+    graph.scratch(relu, 256)?;
+    graph.keep(active)?;
+    let graph = graph.finish();
+    let lifetimes = graph.lifetimes(&graph.given_order())?;
+    let has_parts = |problem: &Problem| (0..problem.len()).any(|buffer| problem.part_of(buffer).is_some());
+    assert!(has_parts(lifetimes.problem()), "something is in place");
+    let problem = lifetimes.divisible(&graph);
+    assert_eq!(problem.buffers(), lifetimes.problem().buffers());
+    assert!(!has_parts(&problem));
+    let accesses = |value| lifetimes.buffer(value).map(|buffer| problem.accesses(buffer));
+    // The reshape only makes a view; relu is written over what it reads.
+    assert_eq!([left, right, both, active].map(accesses), [Some(3), Some(2), Some(3), Some(3)]);
+    let scratch = lifetimes.scratch(relu).map(|buffer| problem.accesses(buffer));
+    assert_eq!(scratch, Some(1));
+    Ok(())
 }
