@@ -57,9 +57,9 @@ impl MinPeak {
         Self::default()
     }
 
-    /// Sets the number of states that are kept after each step, at least one. Time and memory are proportional
-    /// to it; all sets of nodes are searched if at each time there are at most 512 times as many: 32 states are
-    /// enough for any 16 nodes that can be executed in any order, 512 for 20 and 8,192 for 24.
+    /// Sets the number of states that are kept after each step, at least one. Time and memory are in
+    /// proportion to it; all sets of nodes are searched if at each time there are at most 512 times as many:
+    /// 32 states are enough for any 16 nodes that can be executed in any order, 512 for 20 and 8,192 for 24.
     /// For graphs of more than about 8,000 nodes there are fewer: copying a state takes time in proportion to
     /// the graph. Where hundreds of nodes are ready at one time, only those that became ready last are tried,
     /// the fewer the more nodes there are.

@@ -1,5 +1,5 @@
-//! minimalloc's search (Moffitt, "MiniMalloc", ASPLOS 2023): buffers are placed in order of their offsets, each
-//! on the floor or on another one.
+//! minimalloc's search (Moffitt, "MiniMalloc", ASPLOS 2023): buffers are placed in order of their offsets,
+//! each on the floor or on another one.
 //!
 //! It searches a plan below a capacity. Here, capacities are from bisection between the load and the plan of
 //! greedy by size, each with half of the time that is left.
