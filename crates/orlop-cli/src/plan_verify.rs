@@ -181,7 +181,10 @@ fn check_accesses(graph: &ModelPlan, accesses: &[u64]) -> Result<(), String> {
         }
     }
     match found.iter().zip(accesses).position(|(&found, &accesses)| found.max(1) != accesses) {
-        Some(buffer) => Err(format!("buffer {buffer} has {} accesses", found[buffer].max(1))),
+        Some(buffer) => {
+            let (found, stated) = (found[buffer].max(1), accesses[buffer]);
+            Err(format!("the nodes access buffer {buffer} {found} times, not {stated}"))
+        }
         None => Ok(()),
     }
 }

@@ -166,8 +166,11 @@ fn models_are_divided_among_memories() {
         assert!(other.contains("buffer"), "{other}");
         let none = refused(&path, &model, |plan| plan["graph"]["tensors"][placed]["space"] = Value::Null);
         assert!(none.contains("buffer"), "{none}");
-        let cost = refused(&path, &model, |plan| plan["spaces"][0]["accesses"][0] = json!(1_000));
+        let cost = refused(&path, &model, |plan| plan["spaces"][1]["accesses"][0] = json!(1_000));
         assert!(cost.contains("the cost is"), "{cost}");
+        // An access to the first memory costs nothing.
+        let accesses = refused(&path, &model, |plan| plan["spaces"][0]["accesses"][0] = json!(1_000));
+        assert!(accesses.contains("times, not 1000"), "{accesses}");
         let peak = refused(&path, &model, |plan| plan["graph"]["peak"] = json!(1));
         assert!(peak.contains("peak"), "{peak}");
         let names = refused(&path, &model, |plan| plan["graph"]["spaces"][0]["name"] = json!("x"));

@@ -15,6 +15,9 @@ const MAX_SHORT: usize = 5000;
 /// The work of a search that takes as long as placing a span once.
 const WORK: u64 = 128;
 
+/// The time that heuristics have before searches have any: in less, no search finds a lower plan.
+const MIN_HEURISTICS: Duration = Duration::from_millis(2);
+
 /// The number of times that [`Planner`](crate::Planner) may place all buffers, or do as much work in another
 /// way. It does so at least once, and stops when the plan is optimal.
 ///
@@ -101,8 +104,8 @@ pub(crate) struct RemainingBudget<'a> {
     iteration: u64,
     work: u64,
     stop: Stop<'a>,
-    /// When half of the time is over.
-    half: Option<Instant>,
+    /// When the heuristics stop: after half of the time, unless that is short.
+    heuristics_until: Option<Instant>,
     threads: usize,
 }
 
@@ -117,20 +120,21 @@ impl<'a> RemainingBudget<'a> {
         // A time too far in the future sets no limit.
         let now = Instant::now();
         let until = budget.time.and_then(|time| now.checked_add(time));
-        let half = budget.time.and_then(|time| now.checked_add(time / 2));
+        let share = |time: Duration| (time / 2).max(time.min(MIN_HEURISTICS));
+        let heuristics_until = budget.time.and_then(|time| now.checked_add(share(time)));
         let iterations = budget.iterations.unwrap_or(heuristics as u64);
         Self {
             iteration,
             work: iterations.saturating_mul(iteration),
             stop: Stop { until, cancelled },
-            half,
+            heuristics_until,
             threads,
         }
     }
 
     /// Creates a budget for a part of a problem, on this thread.
     pub(super) fn of_part(work: u64, stop: Stop<'a>) -> Self {
-        Self { iteration: 0, work, stop, half: stop.until, threads: 1 }
+        Self { iteration: 0, work, stop, heuristics_until: stop.until, threads: 1 }
     }
 
     /// Returns the work that is left.
@@ -160,9 +164,9 @@ impl<'a> RemainingBudget<'a> {
         self.work == 0 || self.stop.is_due()
     }
 
-    /// Returns when the heuristics stop: half of the time is for searches.
+    /// Returns when the heuristics stop: half of the time is for searches, if it is enough for them.
     pub(super) fn stop_of_heuristics(&self) -> Stop<'a> {
-        Stop { until: self.half, ..self.stop }
+        Stop { until: self.heuristics_until, ..self.stop }
     }
 
     pub(crate) fn stop(&self) -> Stop<'a> {
@@ -171,5 +175,21 @@ impl<'a> RemainingBudget<'a> {
 
     pub(crate) fn threads(&self) -> usize {
         self.threads
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn heuristics_have_all_of_a_short_time() {
+        let parts = |time: u64| {
+            let budget = SearchBudget::iterations(1).within(Duration::from_millis(time));
+            let budget = RemainingBudget::new(budget, (1, 1), 1, None);
+            let (all, heuristics) = (budget.stop().until, budget.stop_of_heuristics().until);
+            all.unwrap().duration_since(heuristics.unwrap()).as_millis()
+        };
+        assert_eq!([0, 1, 2, 3, 4, 100].map(parts), [0, 0, 0, 1, 2, 50]);
     }
 }
