@@ -184,7 +184,7 @@ fn a_miss_names_another_tenant_a_failed_load_and_what_comes_late() {
     assert_eq!(oracle.pool.stats().missed_tokens(MissCause::NeverSeen), 99);
 }
 
-/// The search goes as far as a prompt is cached for a tenant, whatever its length and whichever tenant has it.
+/// The search goes as far as a prompt is cached for a tenant, whatever its length and the tenant that has it.
 #[test]
 fn a_long_prefix_of_one_tenant_of_many_is_found() {
     let mut oracle = oracle(vec![full(16)], 4000);
