@@ -48,7 +48,7 @@ pub use self::allocator::{Allocator, LookupResult, Semantics, TagUse, Usage};
 pub use self::block::{
     Block, CopyRange, CopyStatus, Deleter, MemoryBlock, PendingCopy, Request, SharedElements, Tag, TypedBlock,
 };
-pub use self::device_ops::{DeviceOps, DevicePtr, HostOps};
+pub use self::device_ops::{DeviceOps, DevicePtr, HostOps, StreamEvent};
 pub use self::error::{Error, Result};
 pub use self::handle::{AllocatorRef, ExternalAccount};
 pub use self::observer::{Event, Observer, RegionAction, RegionEvent};

@@ -71,20 +71,48 @@ impl FreeIds {
         if self.len == 0 {
             return None;
         }
-        if self.levels[0][self.lowest] == 0 {
-            self.lowest = self.lowest_word()?;
+        let word = match self.levels.first_mut()?.get_mut(self.lowest) {
+            Some(word) if *word != 0 => word,
+            _ => {
+                self.lowest = self.lowest_word()?;
+                &mut self.levels[0][self.lowest]
+            }
+        };
+        let id = u32::try_from(self.lowest * 64).ok()? + word.trailing_zeros();
+        *word &= *word - 1;
+        let is_last = *word == 0;
+        self.len -= 1;
+        if is_last {
+            self.clear_above(self.lowest);
         }
-        let bit = self.levels[0][self.lowest].trailing_zeros();
-        let id = u32::try_from(self.lowest * 64).ok()? + bit;
-        self.clear(id);
         Some(id)
+    }
+
+    /// Clears the bit of a word of the first level that is 0, and likewise above.
+    #[cold]
+    fn clear_above(&mut self, mut at: usize) {
+        for level in self.levels.iter_mut().skip(1) {
+            let word = &mut level[at / 64];
+            *word &= !(1 << (at % 64));
+            if *word != 0 {
+                return;
+            }
+            at /= 64;
+        }
     }
 
     /// Removes an id, if it is there.
     pub(crate) fn remove(&mut self, id: u32) {
-        let word = self.levels.first().and_then(|words| words.get(id as usize / 64));
-        if word.is_some_and(|word| word >> (id % 64) & 1 == 1) {
-            self.clear(id);
+        let at = id as usize / 64;
+        let Some(word) = self.levels.first_mut().and_then(|words| words.get_mut(at)) else { return };
+        if *word >> (id % 64) & 1 == 0 {
+            return;
+        }
+        *word &= !(1 << (id % 64));
+        let is_last = *word == 0;
+        self.len -= 1;
+        if is_last {
+            self.clear_above(at);
         }
     }
 
@@ -99,20 +127,6 @@ impl FreeIds {
             let bits = level[word];
             (bits != 0).then(|| word * 64 + bits.trailing_zeros() as usize)
         })
-    }
-
-    #[inline]
-    fn clear(&mut self, id: u32) {
-        let mut at = id as usize;
-        self.len -= 1;
-        for level in &mut self.levels {
-            let word = &mut level[at / 64];
-            *word &= !(1 << (at % 64));
-            if *word != 0 {
-                return;
-            }
-            at /= 64;
-        }
     }
 }
 

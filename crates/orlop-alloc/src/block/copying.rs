@@ -46,10 +46,15 @@ impl<'a> InFlight<'a> {
     /// Waits for the submitted work, unless the memory of all its blocks is kept by their allocators. After
     /// an error a part may have been submitted.
     pub(super) fn finish(self, ops: &dyn DeviceOps, stream: StreamId, submitted: Result<()>) -> Result<()> {
+        self.finish_by(|| ops.synchronize(stream), submitted)
+    }
+
+    /// As [`Self::finish`], with a function that waits for the submitted work.
+    pub(super) fn finish_by(self, wait: impl FnOnce() -> Result<()>, submitted: Result<()>) -> Result<()> {
         if self.destination.is_none() && self.source.is_none() {
             return submitted;
         }
-        let waited = ops.synchronize(stream);
+        let waited = wait();
         if waited.is_ok() {
             mem::forget(self);
         }

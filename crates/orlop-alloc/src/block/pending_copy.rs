@@ -1,11 +1,11 @@
 //! [`PendingCopy`]: host memory that a device is still writing to.
 
 use super::copying::{CopyRange, InFlight};
-use crate::{Block, DeviceOps, Result};
+use crate::{Block, DeviceOps, Result, StreamEvent};
 use orlop_core::StreamId;
 use std::mem::ManuallyDrop;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Copies from a device to a block of host memory, which may not be done: nothing can access the block before
 /// [`wait`](Self::wait) returns it. If this is dropped, the host waits, and the block is freed.
@@ -16,40 +16,83 @@ use std::sync::atomic::{AtomicBool, Ordering};
 #[must_use = "`wait` returns the block"]
 pub struct PendingCopy {
     block: ManuallyDrop<Block>,
-    ops: Arc<dyn DeviceOps>,
-    stream: StreamId,
-    is_done: Arc<AtomicBool>,
+    end: Arc<CopyEnd>,
 }
 
 /// Whether a [`PendingCopy`] is done, for others than its owner.
 #[derive(Debug, Clone)]
-pub struct CopyStatus(Arc<AtomicBool>);
+pub struct CopyStatus(Arc<CopyEnd>);
+
+/// The end of copies.
+#[derive(Debug)]
+struct CopyEnd {
+    ops: Arc<dyn DeviceOps>,
+    stream: StreamId,
+    /// Recorded behind the copies; `None` if only the stream can be waited for. It is locked while copies are
+    /// submitted and waited for.
+    event: Mutex<Option<Box<dyn StreamEvent>>>,
+    /// Whether all copies so far were waited for. Written under the lock.
+    is_done: AtomicBool,
+}
+
+impl CopyEnd {
+    fn lock(&self) -> MutexGuard<'_, Option<Box<dyn StreamEvent>>> {
+        // After a panic the event is one that was recorded behind all copies, or there is none.
+        self.event.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn is_done(&self) -> bool {
+        // Acquire: what follows follows the wait.
+        self.is_done.load(Ordering::Acquire)
+    }
+
+    fn wait(&self) -> Result<()> {
+        let event = self.lock();
+        if self.is_done() {
+            return Ok(());
+        }
+        event.as_ref().map_or_else(|| self.ops.synchronize(self.stream), |event| event.wait())?;
+        // Release: to `is_done`.
+        self.is_done.store(true, Ordering::Release);
+        Ok(())
+    }
+}
 
 impl CopyStatus {
-    /// Returns `true` if the copies were waited for: by [`PendingCopy::wait`], or when it was dropped.
+    /// Returns `true` if the copies were waited for: by [`wait`](Self::wait), [`PendingCopy::wait`], or when
+    /// the copy was dropped.
     #[must_use]
     pub fn is_done(&self) -> bool {
-        // Acquire: what follows follows the wait.
-        self.0.load(Ordering::Acquire)
+        self.0.is_done()
+    }
+
+    /// Waits for the copies that were submitted so far.
+    ///
+    /// # Errors
+    ///
+    /// Those of the wait.
+    pub fn wait(&self) -> Result<()> {
+        self.0.wait()
     }
 }
 
 impl PendingCopy {
     /// Takes a block of host memory for copies by `ops` on `stream`.
     pub fn new(block: Block, ops: Arc<dyn DeviceOps>, stream: StreamId) -> Self {
-        Self { block: ManuallyDrop::new(block), ops, stream, is_done: Arc::default() }
+        let (event, is_done) = (Mutex::default(), AtomicBool::new(false));
+        Self { block: ManuallyDrop::new(block), end: Arc::new(CopyEnd { ops, stream, event, is_done }) }
     }
 
     /// Returns the stream of the copies.
     #[must_use]
     pub fn stream(&self) -> StreamId {
-        self.stream
+        self.end.stream
     }
 
     /// Returns what tells others that the copies are done.
     #[must_use]
     pub fn status(&self) -> CopyStatus {
-        CopyStatus(Arc::clone(&self.is_done))
+        CopyStatus(Arc::clone(&self.end))
     }
 
     /// Copies ranges of `source`, a block of the device, in this order. The stream waits for the work that
@@ -61,42 +104,45 @@ impl PendingCopy {
     ///
     /// As for [`Block::copy_ranges_by`]. Ranges before one that fails may be copied.
     pub fn copy_ranges(&mut self, source: &Block, ranges: &[CopyRange]) -> Result<()> {
-        let (ops, stream) = (&*self.ops, self.stream);
-        // SAFETY: this keeps its block until the stream was synchronized; the source is borrowed until it was
+        let CopyEnd { ref ops, stream, .. } = *self.end;
+        let mut event = self.end.lock();
+        // Relaxed: under the lock.
+        self.end.is_done.store(false, Ordering::Relaxed);
+        *event = None;
+        // SAFETY: this keeps its block until the copies were waited for; the source is borrowed until it was
         // waited for below, unless it is kept.
-        let (submitted, in_flight) = unsafe { self.block.submit_ranges(ops, source, ranges, stream) }?;
-        in_flight.without_destination().finish(ops, stream, submitted)
+        let (submitted, in_flight) = unsafe { self.block.submit_ranges(&**ops, source, ranges, stream) }?;
+        in_flight.without_destination().finish(&**ops, stream, submitted)?;
+        // Without an event, the wait is for the stream, whose errors it has.
+        *event = ops.record_event(stream).unwrap_or_default();
+        Ok(())
     }
 
-    /// Waits for all work that the stream was given so far, and returns the block.
+    /// Waits for the copies, and returns the block. Where the backend has no [events](StreamEvent), or a copy
+    /// has failed, this waits for all work that the stream was given so far.
     ///
     /// # Errors
     ///
     /// Those of the wait. The device may still use the block: its memory leaks.
     pub fn wait(self) -> Result<Block> {
         let mut this = ManuallyDrop::new(self);
-        let waited = this.synchronize();
-        // SAFETY: `this` is not dropped, and its operations are taken here only.
-        drop(unsafe { std::ptr::read(&raw const this.ops) });
-        // SAFETY: as above, for its status.
-        drop(unsafe { std::ptr::read(&raw const this.is_done) });
+        let waited = this.finish();
+        // SAFETY: `this` is not dropped, and its end is taken here only.
+        drop(unsafe { std::ptr::read(&raw const this.end) });
         // SAFETY: as above, for its block.
         let block = unsafe { ManuallyDrop::take(&mut this.block) };
         waited.map(|()| block)
     }
 
-    fn synchronize(&self) -> Result<()> {
-        InFlight::new(&self.block).finish(&*self.ops, self.stream, Ok(()))?;
-        // Release: to `CopyStatus::is_done`.
-        self.is_done.store(true, Ordering::Release);
-        Ok(())
+    fn finish(&self) -> Result<()> {
+        InFlight::new(&self.block).finish_by(|| self.end.wait(), Ok(()))
     }
 }
 
 impl Drop for PendingCopy {
     fn drop(&mut self) {
         // A block that could not be waited for leaks when it is dropped.
-        let _ = self.synchronize();
+        let _ = self.finish();
         // SAFETY: this is its last use.
         unsafe { ManuallyDrop::drop(&mut self.block) };
     }

@@ -12,8 +12,8 @@
 //! - A host source has been read when the call returns, so the caller may change or free it: the operations
 //!   copy it elsewhere, or wait. If the caller keeps it, as it should keep pinned memory
 //!   ([`DevicePtr::kept`]), it is read when the stream comes to it.
-//! - A host destination has its bytes when [`DeviceOps::synchronize`] has returned for the stream. Nothing
-//!   else has to be waited for.
+//! - A host destination has its bytes when [`DeviceOps::synchronize`] has returned for the stream, or
+//!   [`StreamEvent::wait`] for an event that was recorded behind the copy. Nothing else has to be waited for.
 //!
 //! [`Block::acquire_for`]: crate::Block::acquire_for
 
@@ -63,6 +63,16 @@ impl DevicePtr {
     }
 }
 
+/// A point in the work of a stream, recorded by [`DeviceOps::record_event`].
+pub trait StreamEvent: Debug + Send + Sync {
+    /// Waits until the work before the event is done.
+    ///
+    /// # Errors
+    ///
+    /// The backend's own, including errors of earlier work.
+    fn wait(&self) -> Result<()>;
+}
+
 /// Memory operations of a device. On a stream they are ordered with the stream's other work and may return
 /// before they are done; on the CPU they are done when they return.
 ///
@@ -81,6 +91,8 @@ impl DevicePtr {
 ///    is accessible at all. Safe functions compare it with the device of the memory, and nothing else.
 /// 5. When [`DeviceOps::wait_for`] has returned `Ok`, the one stream waits for the other. If it cannot order
 ///    these two, of whatever device they are, that is an error.
+/// 6. When [`StreamEvent::wait`] has returned `Ok`, all work submitted to the stream before the event was
+///    recorded is done, and the host sees what it wrote.
 pub unsafe trait DeviceOps: Debug + Send + Sync {
     /// Returns the device whose memory these operations access.
     fn device(&self) -> Device;
@@ -225,6 +237,17 @@ pub unsafe trait DeviceOps: Debug + Send + Sync {
     ///
     /// The backend's own, including errors of earlier work.
     fn synchronize(&self, stream: StreamId) -> Result<()>;
+
+    /// Records an event behind all work submitted to `stream` so far, so that the host can wait for that
+    /// without what is submitted later. `None`, the default, if the backend has no events.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::StreamsNotHonoured`] if it is not one of its streams; the backend's own.
+    fn record_event(&self, stream: StreamId) -> Result<Option<Box<dyn StreamEvent>>> {
+        let _ = stream;
+        Ok(None)
+    }
 
     /// Returns the size of the device's memory and how much is free (CUDA: `cuMemGetInfo`), or `None` if
     /// unknown.

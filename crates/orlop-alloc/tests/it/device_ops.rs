@@ -147,3 +147,31 @@ fn a_pending_copy_follows_what_its_memory_was_used_for() {
     read.copy_by(&device, &target, stream(2)).unwrap();
     assert_eq!(read.bytes().unwrap(), [7; 100]);
 }
+
+/// A copy, and the status of one, wait for its own work and not for what its stream was given later; after a
+/// further copy they wait for that, too.
+#[test]
+fn a_pending_copy_is_waited_for_without_later_work() {
+    let device = QueuedDevice::new(NEAR, 64 << 20);
+    let allocator = device.allocator();
+    let host = |byte| {
+        let host = Direct::new(System::new()).into_ref();
+        host.allocate_copy(&Request::new(0), &[byte; 100]).unwrap()
+    };
+    let (mut source, mut later) = (block(&allocator, stream(1)), block(&allocator, stream(1)));
+    source.copy_by(&device, &host(7), stream(1)).unwrap();
+    let mut copy = PendingCopy::new(host(0), Arc::new(device.clone()), stream(1));
+    let status = copy.status();
+    for end in [50, 100] {
+        copy.copy_ranges(&source, &[CopyRange { to: end - 50, from: 0, bytes: 50 }]).unwrap();
+        later.copy_by(&device, &host(1), stream(1)).unwrap();
+        assert!(!status.is_done());
+        if end == 50 {
+            status.wait().unwrap();
+            assert!(status.is_done());
+        }
+    }
+    assert_eq!(copy.wait().unwrap().bytes().unwrap(), [7; 100]);
+    assert!(status.is_done());
+    assert_eq!(device.pending(stream(1)), 1, "the work after the copy has not run");
+}

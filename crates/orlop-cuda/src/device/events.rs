@@ -8,6 +8,7 @@ use super::known::{DeviceUse, by_key};
 use super::{DeviceState, DriverScope, StreamTarget, resolve};
 use crate::driver::{abi, call};
 use crate::error::{CudaError, failure};
+use orlop_alloc::StreamEvent;
 use orlop_alloc::engine_support::trace_guarded;
 use orlop_core::StreamId;
 use orlop_device::{DriverFailure, EventId};
@@ -295,6 +296,13 @@ pub(crate) fn is_complete(event: EventId) -> Result<bool, CudaError> {
 
 /// Waits on the host for an event, and forgets it.
 pub(crate) fn synchronize(event: EventId) -> Result<(), CudaError> {
+    wait_on_host(event)?;
+    forget(event);
+    Ok(())
+}
+
+/// Waits on the host for an event.
+fn wait_on_host(event: EventId) -> Result<(), CudaError> {
     let (device, handle) = loop {
         match state_of(event) {
             EventState::Complete => return Ok(()),
@@ -305,9 +313,30 @@ pub(crate) fn synchronize(event: EventId) -> Result<(), CudaError> {
     };
     let scope = device.enter()?;
     // SAFETY: as in `query`.
-    unsafe { call!(scope.driver(), cuEventSynchronize(handle)) }?;
-    device.events.forget(event);
-    Ok(())
+    Ok(unsafe { call!(scope.driver(), cuEventSynchronize(handle)) }?)
+}
+
+/// An event that is forgotten when this is dropped.
+#[derive(Debug)]
+pub(crate) struct RecordedEvent(EventId);
+
+impl RecordedEvent {
+    /// Records an event in a stream of any device.
+    pub(crate) fn new(stream: StreamId) -> Result<Self, CudaError> {
+        record(stream).map(Self)
+    }
+}
+
+impl StreamEvent for RecordedEvent {
+    fn wait(&self) -> orlop_alloc::Result<()> {
+        Ok(wait_on_host(self.0)?)
+    }
+}
+
+impl Drop for RecordedEvent {
+    fn drop(&mut self) {
+        forget(self.0);
+    }
 }
 
 /// Makes a stream wait for an event, on its device, and forgets the event. The host's own stream waits here.

@@ -33,7 +33,7 @@ use self::peers::PeerAccess;
 pub use self::captures::CaptureScope;
 pub(crate) use self::captures::{free_after_capture, run_deferred_frees};
 pub use self::clock::StreamClock;
-pub(crate) use self::events::{EventPool, forget, record, synchronize, wait};
+pub(crate) use self::events::{EventPool, RecordedEvent, forget, record, synchronize, wait};
 pub(crate) use self::known::in_use;
 pub(crate) use self::order::order;
 pub use self::process_event::ProcessEvent;

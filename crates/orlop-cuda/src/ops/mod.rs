@@ -24,7 +24,7 @@ use self::staging::StagingBuffers;
 use crate::device::{self, CudaDevice, StreamTarget, resolve};
 use crate::error::CudaError;
 use orlop_alloc::{
-    DeviceMemory, Error, Result,
+    DeviceMemory, Error, Result, StreamEvent,
     engine_support::{DeviceOps, DevicePtr, LoopDim, StridedLoops},
 };
 use orlop_core::{DType, Device, StreamId};
@@ -165,7 +165,7 @@ fn shortest(pattern: &[u8]) -> &[u8] {
 // SAFETY: 1. the driver's calls access the bytes that they name, in the order of the stream. 2. a pageable
 // source is read before `copy` returns (`staging`), and a pattern is passed by value. 3. the driver waits for
 // the stream. 4. the device is that of the context, and addresses of others are refused. 5. the driver waits
-// for an event, or refuses to.
+// for an event, or refuses to. 6. the driver waits for the event.
 unsafe impl DeviceOps for CudaOps {
     fn device(&self) -> Device {
         self.device.device()
@@ -347,6 +347,10 @@ unsafe impl DeviceOps for CudaOps {
             StreamTarget::Host => {}
         }
         Ok(())
+    }
+
+    fn record_event(&self, stream: StreamId) -> Result<Option<Box<dyn StreamEvent>>> {
+        Ok(Some(Box::new(device::RecordedEvent::new(self.stream(stream))?)))
     }
 
     fn memory(&self) -> Option<DeviceMemory> {

@@ -1,7 +1,7 @@
 //! Appending tokens: blocks for all groups or for none.
 
-use super::sequence::{PendingLoad, SealedState, owner};
-use super::step::StepEntry;
+use super::sequence::{PendingLoad, SealedState, SequenceState, owner, state_of};
+use super::step::StepRecord;
 use super::{FreshPage, KvPool, PageCopy, Sequence};
 use crate::blocks::TenantUse;
 use crate::geometry::GroupKind;
@@ -31,19 +31,33 @@ impl KvPool {
     /// # Errors
     /// If pages are missing in a group although everything that is cached may be evicted. The sequence and
     /// all others are then unchanged, and nothing was evicted.
+    #[inline]
     pub fn append(&mut self, sequence: &Sequence, tokens: u32) -> Result<()> {
+        let has_states = !self.state_groups.is_empty();
+        let Self { sequences, open, drops, .. } = self;
+        if !drops.has_values()
+            && open.entries.len() < open.entries.capacity()
+            && let Some(state) = state_of(sequences, drops, sequence)
+            && let Some(end) = state.len.checked_add(tokens)
+            && end <= state.room
+            && state.load != PendingLoad::Whole
+            && !has_states
+        {
+            // Inside of blocks that are there, and no state to save. Nothing here is a call.
+            state.len = end;
+            schedule(state, sequence, open);
+            return Ok(());
+        }
+        self.append_beyond(sequence, tokens)
+    }
+
+    /// As [`Self::append`], with all that it may need.
+    #[inline(never)]
+    fn append_beyond(&mut self, sequence: &Sequence, tokens: u32) -> Result<()> {
         self.collect_drops();
         let slot = self.slot(sequence)?;
-        let has_states = !self.state_groups.is_empty();
-        let state = self.state_mut(slot);
-        match state.len.checked_add(tokens) {
-            // Inside of blocks that are there, and no state to save.
-            Some(end) if end <= state.room && state.load != PendingLoad::Whole && !has_states => {
-                state.len = end;
-            }
-            _ => self.append_to(slot, tokens, true)?,
-        }
-        self.schedule(slot);
+        self.append_to(slot, tokens, true)?;
+        schedule(&mut self.sequences[slot as usize], sequence, &mut self.open);
         Ok(())
     }
 
@@ -65,7 +79,7 @@ impl KvPool {
             self.unseal(slot);
         }
         appended?;
-        self.schedule(slot);
+        schedule(&mut self.sequences[slot as usize], sequence, &mut self.open);
         Ok(())
     }
 
@@ -119,20 +133,6 @@ impl KvPool {
         match state.load {
             PendingLoad::None => Ok(()),
             _ => Err(KvError::BeyondEnd { position: state.len, end: state.settled }),
-        }
-    }
-
-    /// Puts the sequence into the open step, with its present length.
-    #[inline]
-    fn schedule(&mut self, slot: u32) {
-        let step = self.open.id;
-        let state = &mut self.sequences[slot as usize];
-        let entry = StepEntry { slot, generation: state.generation(), len: state.len };
-        if state.last_step == step && state.entry < self.open.entries.len() {
-            self.open.entries[state.entry] = entry;
-        } else {
-            (state.last_step, state.entry) = (step, self.open.entries.len());
-            self.open.entries.push(entry);
         }
     }
 
@@ -379,5 +379,19 @@ impl KvPool {
         }
         let is_filler = self.boundary_class(slot, position) == 0;
         is_filler && !self.index.has_filler() && !self.blocks.pages.has_free(&self.pages_needed)
+    }
+}
+
+/// Puts a sequence into the open step, with its present length.
+#[inline]
+fn schedule(state: &mut SequenceState, sequence: &Sequence, open: &mut StepRecord) {
+    let entry = sequence.entry(state.len);
+    if state.last_step == open.id
+        && let Some(known) = open.entries.get_mut(state.entry)
+    {
+        *known = entry;
+    } else {
+        (state.last_step, state.entry) = (open.id, open.entries.len());
+        open.entries.push(entry);
     }
 }

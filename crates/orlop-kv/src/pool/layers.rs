@@ -184,7 +184,7 @@ impl KvPool {
         };
         let mut copy = transfer.start_copy(host);
         if let Some(open) = self.tickets.get_mut(ticket) {
-            open.follow(&copy, transfer);
+            open.follow(&copy);
         }
         match self.memory.submit_to(ranges, &mut copy) {
             Ok(()) => {

@@ -1,6 +1,7 @@
 //! [`Sequence`]: the handle of a sequence, and what the pool knows of it.
 
 use super::lengths::RequestLengths;
+use super::step::StepEntry;
 use super::{KvPool, StepId};
 use crate::chain::Chain;
 use crate::pages::NULL;
@@ -140,14 +141,35 @@ pub(super) fn owner(slot: u32) -> u32 {
     slot + 1
 }
 
+impl Sequence {
+    /// Returns the entry of a step after which the sequence has this length.
+    #[inline]
+    pub(super) fn entry(&self, len: u32) -> StepEntry {
+        StepEntry { slot: self.slot, generation: self.generation, len }
+    }
+
+    fn is_of(&self, drops: &Arc<DroppedSequences>, state: &SequenceState) -> bool {
+        Arc::ptr_eq(&self.drops, drops) && state.is_alive && state.generation == self.generation
+    }
+}
+
+/// Returns the state of a handle; `None` if it is another pool's.
+#[inline]
+pub(super) fn state_of<'a>(
+    sequences: &'a mut [SequenceState],
+    drops: &Arc<DroppedSequences>,
+    sequence: &Sequence,
+) -> Option<&'a mut SequenceState> {
+    sequences.get_mut(sequence.slot as usize).filter(|state| sequence.is_of(drops, state))
+}
+
 impl KvPool {
     /// Returns the slot of a handle.
     #[inline]
     pub(super) fn slot(&self, sequence: &Sequence) -> Result<u32> {
-        let is_ours = Arc::ptr_eq(&sequence.drops, &self.drops);
         let state = self.sequences.get(sequence.slot as usize);
-        let known = state.is_some_and(|state| state.is_alive && state.generation == sequence.generation);
-        if is_ours && known { Ok(sequence.slot) } else { Err(KvError::UnknownSequence) }
+        let is_known = state.is_some_and(|state| sequence.is_of(&self.drops, state));
+        if is_known { Ok(sequence.slot) } else { Err(KvError::UnknownSequence) }
     }
 
     #[inline]

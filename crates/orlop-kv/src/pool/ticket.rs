@@ -9,7 +9,6 @@ use super::sequence::PendingLoad;
 use super::{KvLayer, KvPool, Sequence, StepId};
 use crate::geometry::GroupKind;
 use crate::pages::NULL;
-use crate::tier::DeviceTransfer;
 use crate::{KvError, Result};
 use orlop_alloc::{CopyStatus, PendingCopy};
 use std::ops::Range;
@@ -46,8 +45,8 @@ pub(super) struct Ticket {
     pub(super) load: Option<(u32, u32)>,
     /// The layers that were transferred, if they are one by one.
     pub(super) layers: Option<LayerProgress>,
-    /// The copies of a store by layers, and their transfers.
-    copies: Vec<(CopyStatus, DeviceTransfer)>,
+    /// The copies of a store by layers.
+    copies: Vec<CopyStatus>,
 }
 
 impl Ticket {
@@ -57,16 +56,15 @@ impl Ticket {
         Self { id, blocks, tokens, lease, load: None, layers: None, copies: Vec::new() }
     }
 
-    /// Lets the ticket end after a copy of a transfer.
-    pub(super) fn follow(&mut self, copy: &PendingCopy, transfer: &DeviceTransfer) {
-        self.copies.retain(|(status, _)| !status.is_done());
-        self.copies.push((copy.status(), transfer.clone()));
+    /// Lets the ticket end after a copy.
+    pub(super) fn follow(&mut self, copy: &PendingCopy) {
+        self.copies.retain(|status| !status.is_done());
+        self.copies.push(copy.status());
     }
 
-    /// Waits for the streams of the copies that were not waited for.
+    /// Waits for the copies that were not waited for.
     fn wait_for_copies(&self) -> Result<()> {
-        let pending = self.copies.iter().filter(|(status, _)| !status.is_done());
-        pending.map(|(_, of)| of).try_for_each(|of| Ok(of.ops().synchronize(of.stream())?))
+        self.copies.iter().try_for_each(|status| Ok(status.wait()?))
     }
 }
 
@@ -242,8 +240,7 @@ impl KvPool {
     }
 
     /// Declares that a transfer is complete: loaded tokens have settled, and can be hit. The copies of a
-    /// store by layers are done then: the host waits for the stream of one whose [`PendingCopy`] it has not
-    /// waited for, with all work that the stream was given since.
+    /// store by layers are done then: the host waits for those whose [`PendingCopy`] it has not waited for.
     ///
     /// # Errors
     /// If the ticket is not open: it was completed, or its lease has ended. That is counted, and nothing else

@@ -230,3 +230,36 @@ fn copies_are_waited_for_once() {
         assert!(gpu.driver.now() > before && gpu.driver.races().is_empty());
     }
 }
+
+/// Copies are waited for by an event behind them: neither their block nor the end of their ticket waits for
+/// the kernels that their stream was given since.
+#[test]
+fn copies_are_waited_for_without_the_work_behind_them() {
+    for waits_by_ticket in [true, false] {
+        let mut gpu = Gpu::new();
+        let sequence = gpu.admit();
+        gpu.pool.append(&sequence, LOADED).unwrap();
+        let step = gpu.pool.close_step();
+        let ticket = gpu.pool.begin_store_by_layer(&sequence, LOADED, 10).unwrap();
+        let (transfer, stream) = (gpu.transfer(gpu.kernels.id()), gpu.kernels.id());
+        let mut copies = Vec::new();
+        for at in 0..LAYERS {
+            let host = gpu.pinned();
+            copies.push(gpu.pool.store_layer(&transfer, ticket, layer(at), stream, host).unwrap());
+        }
+        for _ in 0..10 {
+            gpu.run_kernel(&sequence, 0, false, LOADED as usize / 16);
+        }
+        let before = gpu.driver.now();
+        if waits_by_ticket {
+            gpu.pool.complete(ticket).unwrap();
+        }
+        copies.into_iter().for_each(|copy| drop(copy.wait().unwrap()));
+        let waited = gpu.driver.now() - before;
+        let of_copies = Duration::from_millis(u64::from(LAYERS));
+        assert!(waited > Duration::ZERO && waited <= of_copies, "{waited:?}");
+        gpu.kernels.synchronize().unwrap();
+        assert!(gpu.driver.now() - before >= Duration::from_millis(10) && gpu.driver.races().is_empty());
+        gpu.pool.settle(step).unwrap();
+    }
+}

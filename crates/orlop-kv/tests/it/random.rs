@@ -55,6 +55,8 @@ struct Played {
     hits: u64,
     evictions: u64,
     loaded: u64,
+    /// Tokens that were read under tickets.
+    stored: u64,
     /// How often the mirror lost events.
     resets: u32,
 }
@@ -88,10 +90,11 @@ fn play(
     }
     let mut random = Random(seed);
     println!("{name}, seed {seed}, {large_pages} large pages, {policy:?}");
+    let mut stored = 0;
     for _ in 0..operations {
         let count = u32::try_from(oracle.running.len()).unwrap();
         let pick = if count == 0 { 0 } else { random.below(count) as usize };
-        match random.below(20) {
+        match random.below(22) {
             0..=2 => {
                 let prompt = prompt(&mut random);
                 let mut request = AdmissionRequest::new(Oracle::fields(), &prompt, 1 + random.below(12));
@@ -167,6 +170,18 @@ fn play(
                 oracle.pool.discard_cache();
                 oracle.check();
             }
+            20 if count > 0 && oracle.stores.len() < 4 => {
+                let (len, settled) = oracle.pool.len(&oracle.running[pick].handle).unwrap();
+                let is_by_layer = random.below(3) == 0;
+                let tokens = random.below(1 + if is_by_layer { len } else { settled });
+                if oracle.begin_store(pick, tokens, 1 + u64::from(random.below(60)), is_by_layer).is_ok() {
+                    stored += u64::from(tokens);
+                }
+            }
+            20..=21 if !oracle.stores.is_empty() => {
+                let index = random.below(u32::try_from(oracle.stores.len()).unwrap());
+                oracle.end_store(index as usize, random.below(3) > 0);
+            }
             15 if count > 0 => oracle.pass_time(u64::from(random.below(20))),
             _ => {
                 oracle.close();
@@ -191,7 +206,7 @@ fn play(
     let end = oracle.books();
     assert_eq!(end.free_bytes, end.total_bytes, "{name}: leaked");
     let loaded = oracle.pool.tier_stats().map_or(0, |tiers| tiers.hit_tokens);
-    Played { hits: stats.hit_tokens, evictions: stats.evictions, loaded, resets: mirror.resets }
+    Played { hits: stats.hit_tokens, evictions: stats.evictions, loaded, stored, resets: mirror.resets }
 }
 
 /// Checks that a mirror built from events knows the bytes of each group, and answers as the pool does.
@@ -225,10 +240,12 @@ fn every_slot_has_what_its_sequence_wrote() {
                 sum.hits += played.hits;
                 sum.evictions += played.evictions;
                 sum.loaded += played.loaded;
+                sum.stored += played.stored;
                 sum.resets += played.resets;
             }
         }
-        let has_played = sum.hits > 0 && sum.evictions > 0 && sum.loaded > 0 && sum.resets > 0;
+        let has_played =
+            sum.hits > 0 && sum.evictions > 0 && sum.loaded > 0 && sum.stored > 0 && sum.resets > 0;
         assert!(has_played, "{name}: {sum:?}: nothing was tried");
     }
 }

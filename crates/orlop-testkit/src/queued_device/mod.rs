@@ -7,14 +7,14 @@
 mod queues;
 
 use orlop_alloc::{
-    Access, Allocator, AllocatorRef, Error, Result,
+    Access, Allocator, AllocatorRef, Error, Result, StreamEvent,
     engine_support::{DeviceOps, DevicePtr, StridedLoops},
 };
 use orlop_context::Context;
 use orlop_core::{DType, Device, Layout, MemoryKind, Shape, StreamId};
 use orlop_device::{BackingError, DeviceAllocator, DeviceBacking, EventId, Policy};
 use orlop_host::kernels;
-use queues::{DIRTY, Queues, Region, Work, WorkAddress};
+use queues::{DIRTY, Queues, Region, StreamPosition, Work, WorkAddress};
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -125,7 +125,8 @@ fn offsets(loops: StridedLoops<'_>) -> Vec<(usize, usize)> {
 
 // SAFETY: 1. work accesses the given elements only. 2. sources that are not kept, and patterns, are copied by
 // the call.
-// 3. waiting runs the work. 4. all memory is the host's. 5. waits are queued as work.
+// 3. waiting runs the work. 4. all memory is the host's. 5. waits are queued as work. 6. waiting runs the
+// work before the event.
 unsafe impl DeviceOps for QueuedDevice {
     fn device(&self) -> Device {
         self.device
@@ -223,6 +224,27 @@ unsafe impl DeviceOps for QueuedDevice {
     fn synchronize(&self, stream: StreamId) -> Result<()> {
         self.queues().calls.synchronizations += 1;
         self.advance(stream);
+        Ok(())
+    }
+
+    fn record_event(&self, stream: StreamId) -> Result<Option<Box<dyn StreamEvent>>> {
+        let position = self.queues().position(stream);
+        Ok(Some(Box::new(QueuedEvent { device: self.clone(), position })))
+    }
+}
+
+/// A position in a stream.
+#[derive(Debug)]
+struct QueuedEvent {
+    device: QueuedDevice,
+    position: StreamPosition,
+}
+
+impl StreamEvent for QueuedEvent {
+    fn wait(&self) -> Result<()> {
+        let mut queues = self.device.queues();
+        queues.calls.synchronizations += 1;
+        queues.run_until(self.position);
         Ok(())
     }
 }

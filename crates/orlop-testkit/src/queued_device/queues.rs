@@ -31,7 +31,7 @@ impl Queue {
     }
 }
 
-#[derive(Clone, Copy)]
+#[derive(Debug, Clone, Copy)]
 pub(super) struct StreamPosition {
     pub(super) stream: StreamId,
     pub(super) position: u64,

@@ -6,10 +6,12 @@
 //! simulated GPU, whose driver checks the order of streams.
 
 mod devices;
+mod stores;
 mod trace;
 mod transfer;
 
 use self::devices::{Devices, Turn};
+use self::stores::StoreInFlight;
 pub(crate) use self::transfer::{Faults, MemoryStore};
 use orlop_core::StreamId;
 use orlop_kv::{
@@ -44,6 +46,9 @@ pub(crate) struct Oracle {
     devices: Devices,
     in_flight: usize,
     pub(crate) running: Vec<Running>,
+    pub(crate) stores: Vec<StoreInFlight>,
+    /// Truncations so far: tokens that are made up after one are not those before it.
+    truncations: u32,
     now: u64,
     _turn: Turn,
 }
@@ -61,7 +66,16 @@ impl Oracle {
     fn on(builder: KvPoolBuilder, devices: fn(u64) -> (Devices, Turn)) -> Self {
         let mut pool = builder.build_detached().unwrap();
         let (devices, turn) = devices(pool.stats().total_bytes / 8);
-        Self { pool, devices, in_flight: 0, running: Vec::new(), now: 0, _turn: turn }
+        Self {
+            pool,
+            devices,
+            in_flight: 0,
+            running: vec![],
+            stores: vec![],
+            truncations: 0,
+            now: 0,
+            _turn: turn,
+        }
     }
 
     pub(crate) fn fields() -> ChainFields<'static> {
@@ -140,6 +154,7 @@ impl Oracle {
         sequence.scheduled += tokens;
         while sequence.tokens.len() < sequence.scheduled as usize {
             let next = u32::try_from(sequence.tokens.len()).unwrap() * 31 + sequence.tokens[0];
+            let next = next.wrapping_add(self.truncations.wrapping_mul(1_000_003));
             sequence.tokens.push(next);
         }
         self.check();
@@ -169,6 +184,7 @@ impl Oracle {
                 let tokens = &sequence.tokens[truncated.known as usize..(truncated.len as usize)];
                 self.pool.push_tokens(&sequence.handle, truncated.known, tokens).unwrap();
                 sequence.known = truncated.len;
+                self.truncations += 1;
             }
             Err(_) => assert_eq!(before, self.books()),
         }
@@ -234,6 +250,7 @@ impl Oracle {
     pub(crate) fn settle(&mut self) {
         let Some(step) = self.devices.settle() else { return };
         self.in_flight -= 1;
+        self.settled_under_stores();
         self.pool.settle(StepId(step)).unwrap();
         self.check();
     }
