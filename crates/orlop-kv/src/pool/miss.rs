@@ -1,11 +1,15 @@
 //! Why the rest of a prompt was not reused.
 
 use super::KvPool;
-use super::request::{Admission, AdmissionRequest};
+use super::request::AdmissionRequest;
 use super::stats::MissCause;
 use crate::Tenant;
-use crate::chain::{Chain, ChainFields};
+use crate::chain::Chain;
 use crate::index::PrefixMatch;
+
+/// Units that are hashed at most to find out whether a miss would be a hit for another tenant: tenants times
+/// units of the prompt. It bounds what a miss costs.
+const FOREIGN_UNITS: usize = 1024;
 
 impl KvPool {
     pub(super) fn miss_cause(
@@ -39,6 +43,8 @@ impl KvPool {
             MissCause::Late
         } else if self.index.was_evicted(hash) {
             MissCause::Evicted
+        } else if self.is_of_another_tenant(request, next + 1) {
+            MissCause::OtherTenant
         } else {
             MissCause::NeverSeen
         })
@@ -52,43 +58,18 @@ impl KvPool {
         running.any(|(_, state)| state.chain.hashes().get(unit) == Some(&hash) && u64::from(state.len) >= end)
     }
 
-    /// Looks for another tenant that would have hit more of the prompt of a request just admitted: with the
-    /// same other fields, it has the next unit in the cache. If there is one, a miss that was
-    /// [never seen](MissCause::NeverSeen) becomes one of [another tenant](MissCause::OtherTenant), in the
-    /// admission and in the counts.
-    ///
-    /// Admission does not look for that: it hashes the prompt for each tenant that the pool knows, as far as
-    /// it is cached for it. Its time tells of the others, so it is called where the tenant does not wait.
-    pub fn refine_miss(&mut self, request: &AdmissionRequest<'_>, admission: &mut Admission) {
-        if admission.miss != Some(MissCause::NeverSeen) {
-            return;
-        }
-        let own = self.cached_units(request, request.fields.tenant);
+    /// Returns `true` if the first `units` units are cached for another tenant, with otherwise the same
+    /// fields. Which tenants are compared does not depend on the outcome.
+    fn is_of_another_tenant(&self, request: &AdmissionRequest<'_>, units: usize) -> bool {
+        let tokens = &request.prompt[..units * self.settings.keys.unit as usize];
         let named = self.tenants.names().map(Tenant::Named);
-        let mut others = named.chain([Tenant::Shared]).filter(|&tenant| tenant != request.fields.tenant);
-        if others.any(|tenant| self.cached_units(request, tenant) > own) {
-            admission.miss = Some(MissCause::OtherTenant);
-            if !request.resumed {
-                let tokens = (request.prompt.len() as u64).saturating_sub(admission.hit.into());
-                self.counters.move_miss(tokens, MissCause::NeverSeen, MissCause::OtherTenant);
-            }
-        }
-    }
-
-    /// Returns the units of a prompt that are cached for a tenant, of those that a hit may have.
-    fn cached_units(&self, request: &AdmissionRequest<'_>, tenant: Tenant<'_>) -> u32 {
-        let mut chain = Chain::new(&self.settings.keys, &ChainFields { tenant, ..request.fields });
-        let (unit, longest) = (self.settings.keys.unit as usize, self.longest_hit(request));
-        // Twice as many units each time: what is hashed beyond the end of the cached ones is bounded by them.
-        let (mut hashed, mut count) = (0, 1);
-        loop {
-            let end = (hashed + count).min(longest as usize);
-            chain.push(&request.prompt[hashed * unit..end * unit]);
-            let cached = self.index.find_units(chain.units());
-            if (cached as usize) < end || cached == longest {
-                return cached;
-            }
-            (hashed, count) = (end, end);
-        }
+        let others = named.chain([Tenant::Shared]).filter(|&tenant| tenant != request.fields.tenant);
+        let cached = others.take(FOREIGN_UNITS / units).filter(|&tenant| {
+            let fields = crate::ChainFields { tenant, ..request.fields };
+            let mut chain = Chain::new(&self.settings.keys, &fields);
+            chain.push(tokens);
+            self.index.find_units(chain.units()) as usize == units
+        });
+        cached.count() > 0
     }
 }

@@ -19,8 +19,7 @@ pub enum MissCause {
     NoReuse,
     /// A longer cached prefix was not reused: the request fits only if its blocks can be evicted.
     NoRoom,
-    /// The next unit is cached for another tenant: see [`KvPool::refine_miss`], without which such a miss was
-    /// never seen.
+    /// The next unit is cached for another tenant. What a miss may cost limits the search.
     OtherTenant,
     /// A load of the next unit has failed, or its lease has ended.
     FailedLoad,
@@ -68,13 +67,6 @@ impl Counters {
         if let Some(miss) = miss {
             self.misses[miss as usize] += tokens - hit;
         }
-    }
-
-    /// Gives tokens that were missed another cause.
-    pub(super) fn move_miss(&mut self, tokens: u64, from: MissCause, to: MissCause) {
-        let moved = tokens.min(self.misses[from as usize]);
-        self.misses[from as usize] -= moved;
-        self.misses[to as usize] += moved;
     }
 }
 

@@ -161,18 +161,11 @@ fn a_miss_names_another_tenant_a_failed_load_and_what_comes_late() {
     assert_eq!(admit(&mut oracle, Tenant::Shared).miss, None);
     oracle.finish(at);
     // Another tenant has them.
-    let request = AdmissionRequest::new(fields(Tenant::Named("b")), &prompt, 1);
-    let mut other = oracle.pool.admit(&request).unwrap();
-    assert_eq!((other.hit, other.miss), (0, Some(MissCause::NeverSeen)));
-    for _ in 0..2 {
-        oracle.pool.refine_miss(&request, &mut other);
-        assert_eq!(other.miss, Some(MissCause::OtherTenant));
-    }
+    let other = admit(&mut oracle, Tenant::Named("b"));
+    assert_eq!((other.hit, other.miss), (0, Some(MissCause::OtherTenant)));
     let unseen = tokens(2, 33);
     let request = AdmissionRequest::new(fields(Tenant::Named("b")), &unseen, 1);
-    let mut other = oracle.pool.admit(&request).unwrap();
-    oracle.pool.refine_miss(&request, &mut other);
-    assert_eq!(other.miss, Some(MissCause::NeverSeen));
+    assert_eq!(oracle.pool.admit(&request).unwrap().miss, Some(MissCause::NeverSeen));
     // A load fails.
     let at = oracle.admit(&unseen, 1).unwrap();
     oracle.begin_load(at, 32, 10).unwrap();
@@ -181,31 +174,6 @@ fn a_miss_names_another_tenant_a_failed_load_and_what_comes_late() {
     oracle.pass_time(20);
     assert_eq!(oracle.pool.admit(&request).unwrap().miss, Some(MissCause::FailedLoad));
     assert_eq!(oracle.pool.stats().missed_tokens(MissCause::OtherTenant), 33);
-    assert_eq!(oracle.pool.stats().missed_tokens(MissCause::NeverSeen), 99);
-}
-
-/// The search goes as far as a prompt is cached for a tenant, whatever its length and the tenant that has it.
-#[test]
-fn a_long_prefix_of_one_tenant_of_many_is_found() {
-    let mut oracle = oracle(vec![full(16)], 4000);
-    let prompt = tokens(1, 16 * 1500 + 1);
-    for tenant in 0..40 {
-        let (name, len) = (format!("tenant {tenant}"), if tenant == 17 { 16 * 1300 } else { 16 * tenant });
-        let request = AdmissionRequest::new(fields(Tenant::Named(&name)), &prompt[..len], 1);
-        let admission = oracle.pool.admit(&request).unwrap();
-        oracle.pool.append(&admission.sequence, u32::try_from(len).unwrap()).unwrap();
-        let step = oracle.pool.close_step();
-        oracle.pool.settle(step).unwrap();
-        oracle.pool.finish(admission.sequence).unwrap();
-    }
-    for (tenant, cause) in [("tenant 39", MissCause::OtherTenant), ("tenant 17", MissCause::NeverSeen)] {
-        let request = AdmissionRequest::new(fields(Tenant::Named(tenant)), &prompt, 1);
-        let mut admission = oracle.pool.admit(&request).unwrap();
-        assert_eq!(admission.miss, Some(MissCause::NeverSeen));
-        oracle.pool.refine_miss(&request, &mut admission);
-        assert_eq!(admission.miss, Some(cause), "{tenant}");
-        drop(admission);
-    }
 }
 
 #[test]
