@@ -33,7 +33,8 @@ pub(super) fn by_site(work: &Workload, sites: &Sites) -> Option<Vec<Category>> {
 
 /// The passes of a run, in order.
 struct Passes {
-    by_site: HashMap<SiteId, Option<Pass>>,
+    /// By the index of the site.
+    by_site: Vec<Option<Pass>>,
     /// The steps at which a pass begins, in order.
     starts: Vec<(usize, Pass)>,
     has_backward: bool,
@@ -41,20 +42,26 @@ struct Passes {
 
 impl Passes {
     fn of(work: &Workload, sites: &Sites) -> Option<Self> {
-        let mut by_site = HashMap::new();
+        let mut sites_in_use = vec![None; sites.len()];
         for block in &work.blocks {
-            by_site.entry(block.site).or_insert_with(|| Pass::of(sites, block.site));
+            if let Some(unseen @ None) = sites_in_use.get_mut(block.site.index()) {
+                *unseen = Some(block.site);
+            }
         }
-        if by_site.values().all(Option::is_none) {
+        let pass = |site: Option<SiteId>| site.and_then(|site| Pass::of(sites, site));
+        let mut by_site: Vec<Option<Pass>> = sites_in_use.into_iter().map(pass).collect();
+        if by_site.iter().all(Option::is_none) {
             return None;
         }
         // PyTorch's threads of the backward pass have no Python: in a recording of Python's frames, blocks
         // without a call site are theirs.
-        by_site.entry(SiteId::UNKNOWN).and_modify(|pass| *pass = Some(Pass::Backward));
+        if let Some(unknown) = by_site.get_mut(SiteId::UNKNOWN.index()) {
+            *unknown = Some(Pass::Backward);
+        }
         let mut starts: Vec<(usize, Pass)> = Vec::new();
         for (step, action) in work.steps.iter().enumerate() {
             let WorkStep::Allocate(id) = *action else { continue };
-            let pass: Option<Pass> = by_site.get(&work.blocks[id as usize].site).copied().flatten();
+            let pass = by_site.get(work.blocks[id as usize].site.index()).copied().flatten();
             if let Some(pass) = pass.filter(|&pass| starts.last().is_none_or(|&(_, last)| last != pass)) {
                 starts.push((step, pass));
             }
@@ -64,7 +71,7 @@ impl Passes {
     }
 
     fn pass(&self, block: &WorkBlock) -> Option<Pass> {
-        self.by_site.get(&block.site).copied().flatten()
+        self.by_site.get(block.site.index()).copied().flatten()
     }
 
     /// Returns the steps at which passes begin after the one of `step`.

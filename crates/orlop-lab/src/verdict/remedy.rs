@@ -115,5 +115,9 @@ fn least_release(failed: &OutOfMemoryReport) -> Option<String> {
     }
     let release = failed.releases.first()?;
     let site = release.by_site.top.first()?;
-    Some(format!("for example {} by {}", ByteSize(site.bytes), site.name))
+    let (all, bytes) = (ByteSize(release.bytes), ByteSize(site.bytes));
+    Some(match site.bytes < release.bytes {
+        true => format!("for example {all}, {bytes} of it by {}", site.name),
+        false => format!("for example {bytes} by {}", site.name),
+    })
 }

@@ -9,12 +9,18 @@ use serde_json::{Value, json};
 
 const MIB: u64 = 1 << 20;
 
-/// A snapshot with these events, each with its call site, and this memory.
+/// A snapshot with these events, all of one call site.
 fn history(events: &[(&str, u64, u64)]) -> History {
+    let events: Vec<_> = events.iter().map(|&(action, address, mib)| (action, address, mib, 7)).collect();
+    history_of_sites(&events)
+}
+
+/// A snapshot with these events, each with the line of its call site.
+fn history_of_sites(events: &[(&str, u64, u64, u32)]) -> History {
     let events: Vec<Value> = events
         .iter()
-        .map(|&(action, address, mib)| {
-            let site = json!([{ "name": "step", "filename": "/srv/run/train.py", "line": 7 }]);
+        .map(|&(action, address, mib, line)| {
+            let site = json!([{ "name": "step", "filename": "/srv/run/train.py", "line": line }]);
             let free = if action == "oom" { "device_free" } else { "addr" };
             json!({ "action": action, free: address, "size": mib * MIB, "stream": 0, "frames": site })
         })
@@ -59,6 +65,19 @@ fn what_no_allocator_could_serve_has_to_go() {
         told.next.starts_with("train.py:7 step requested it and holds 100 MiB of 100 MiB; orlop"),
         "{}",
         told.next
+    );
+}
+
+/// What has to go is more than one call site holds.
+#[test]
+fn what_has_to_go_is_named_as_a_whole() {
+    let segment = |address, mib, line| [("segment_alloc", address, mib, line), ("alloc", address, mib, line)];
+    let oom = [("oom", 210 * MIB, 300, 7)];
+    let events = [&segment(A, 60, 7)[..], &segment(A * 2, 40, 9), &oom].concat();
+    assert_eq!(
+        verdict(&history_of_sites(&events)).remedy,
+        "No allocator could have served it: at least 90.0 MiB must go, for example 100 MiB, 60.0 MiB of it \
+         by train.py:7 step."
     );
 }
 

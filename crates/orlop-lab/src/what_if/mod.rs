@@ -11,6 +11,7 @@
 //! smallest static plan that was found.
 
 mod advice;
+mod equivalent;
 mod perfect;
 mod rank;
 mod recorded_run;

@@ -7,6 +7,7 @@
 //! to.
 
 use crate::simulate::{AllocatorRules, Simulation, SimulationOutcome};
+use orlop_trace::history::{WorkStep, Workload};
 use serde::Serialize;
 
 /// The granularity of device memory.
@@ -77,6 +78,15 @@ impl SmallestMemory {
         let (enough, retries) = search.enough(plenty.peak_reserved)?;
         search.without_retry(enough, retries)
     }
+}
+
+/// Returns the peak of live bytes with requests that failed, from the one without them.
+pub(super) fn needed(work: &Workload, peak_live: u64) -> u64 {
+    let failed = work.steps.iter().enumerate().filter_map(|(step, action)| match *action {
+        WorkStep::Failed(bytes, _) => Some(work.live_before(step).saturating_add(bytes)),
+        _ => None,
+    });
+    failed.fold(peak_live, u64::max)
 }
 
 /// A search over sizes of memory.

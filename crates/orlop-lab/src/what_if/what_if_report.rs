@@ -1,17 +1,18 @@
 //! The sweep: a recording with all settings, side by side.
 
 use super::advice::{Advice, AdviceReason, as_text};
+use super::equivalent::replays;
 use super::perfect::PerfectPlan;
 use super::rank::{self, Advantage, SettingCost};
 use super::recorded_run::RecordedRun;
-use super::smallest_memory::SmallestMemory;
+use super::smallest_memory::{SmallestMemory, needed};
 use super::sweep::settings;
 use crate::simulate::{
     AllocatorRules, Fidelity, MemoryCapacity, MemoryLimit, RunConditions, Simulation, SimulationOutcome,
     UNLIMITED,
 };
 use orlop_core::torch::{TorchConf, TorchReleases, TorchVersion};
-use orlop_trace::history::{DeviceHistory, History, WorkStep, Workload};
+use orlop_trace::history::{DeviceHistory, History, Workload};
 use rayon::prelude::*;
 use serde::Serialize;
 use std::cmp::Ordering;
@@ -290,7 +291,11 @@ impl<'a> WhatIf<'a> {
 
     /// Replays with all settings.
     fn rows(&self, rules: &[AllocatorRules], limit: Option<MemoryLimit>) -> Vec<WhatIfRow> {
-        let mut rows: Vec<WhatIfRow> = rules.par_iter().map(|rules| self.row(rules, limit)).collect();
+        let bytes = limit.map_or(UNLIMITED, |limit| limit.bytes.min(UNLIMITED));
+        let replay = |rules: &AllocatorRules| self.simulation(bytes, limit).run(rules);
+        let outcomes = replays(self.work, rules, limit.is_none(), replay);
+        let mut rows: Vec<WhatIfRow> =
+            rules.par_iter().zip(outcomes).map(|(rules, outcome)| self.row(rules, limit, outcome)).collect();
         if self.smallest || self.work.steps.len() > MAX_SEARCHED_STEPS {
             return rows;
         }
@@ -311,9 +316,12 @@ impl<'a> WhatIf<'a> {
         rows
     }
 
-    fn row(&self, rules: &AllocatorRules, limit: Option<MemoryLimit>) -> WhatIfRow {
-        let bytes = limit.map_or(UNLIMITED, |limit| limit.bytes.min(UNLIMITED));
-        let outcome = self.simulation(bytes, limit).run(rules);
+    fn row(
+        &self,
+        rules: &AllocatorRules,
+        limit: Option<MemoryLimit>,
+        outcome: SimulationOutcome,
+    ) -> WhatIfRow {
         let smallest = self.smallest.then(|| {
             let (plenty, enough) = self.plenty(rules, limit, &outcome);
             // A run that fails with plenty of memory fails with less.
@@ -351,15 +359,6 @@ impl<'a> WhatIf<'a> {
         let enough = if limit.is_none() { outcome.clone() } else { plenty.run(rules) };
         (plenty, enough)
     }
-}
-
-/// Returns the peak of live bytes with requests that failed, from the one without them.
-fn needed(work: &Workload, peak_live: u64) -> u64 {
-    let failed = work.steps.iter().enumerate().filter_map(|(step, action)| match *action {
-        WorkStep::Failed(bytes, _) => Some(work.live_before(step).saturating_add(bytes)),
-        _ => None,
-    });
-    failed.fold(peak_live, u64::max)
 }
 
 /// Returns the peak of reserved bytes of a replay that does not run out of memory.

@@ -1,7 +1,7 @@
 //! Numbering of values without duplicates.
 
+use foldhash::HashMap;
 use std::borrow::Borrow;
-use std::collections::HashMap;
 use std::hash::Hash;
 
 /// A list of distinct values, each with its index as id.
@@ -13,7 +13,7 @@ pub(crate) struct Interner<T> {
 
 impl<T> Default for Interner<T> {
     fn default() -> Self {
-        Self { values: Vec::new(), ids: HashMap::new() }
+        Self { values: Vec::new(), ids: HashMap::default() }
     }
 }
 

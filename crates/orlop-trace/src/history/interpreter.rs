@@ -4,7 +4,7 @@
 //! that a replay gets its own block with every event, and events that contradict earlier ones are recognized.
 
 use super::{EventAction, HistoryEvent};
-use std::collections::HashMap;
+use foldhash::HashMap;
 
 /// The meaning of an event in terms of a replay's own blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -65,7 +65,7 @@ impl<Block> EventInterpreter<Block> {
     /// Creates an interpreter without blocks.
     #[must_use]
     pub fn new() -> Self {
-        Self { live: HashMap::new(), pending: HashMap::new(), has_completions: false }
+        Self { live: HashMap::default(), pending: HashMap::default(), has_completions: false }
     }
 
     /// Makes `block` the live block at `address`. Returns the one that it replaces.

@@ -15,7 +15,8 @@ use super::{
     AddressRange, BlockState, DeviceHistory, EventAction, HistoryEvent, Segment, SegmentBlock, SegmentMap,
     SegmentRange, SiteId, SizeRules, carve, merge_adjacent,
 };
-use std::collections::{BTreeMap, HashMap};
+use foldhash::HashMap;
+use std::collections::BTreeMap;
 
 /// The minimum distance between stored states, in events.
 const DISTANCE: usize = 256;
@@ -125,7 +126,7 @@ impl TimelineContext {
             live.map(|block| (block.address, *block)).collect::<Vec<_>>()
         };
         let end: HashMap<u64, SegmentBlock> = history.end.iter().flat_map(live).collect();
-        let mut last = HashMap::new();
+        let mut last = HashMap::default();
         for (index, event) in history.events.iter().enumerate() {
             if event.action == EventAction::Allocate && end.contains_key(&event.address) {
                 last.insert(event.address, index);

@@ -18,8 +18,10 @@ function showCards(app) {
   cards.push(["Live at the end", bytes(live[device.events]), plural(device.present(device.events).length, "block")]);
   cards.push(["Events", count(device.events), device.clock(device.timeOf(device.events), "")]);
   if (meta.memory) cards.push(["Device memory", bytes(meta.memory), meta.segments ? percent(reserved[peakReserved] / meta.memory) + " reserved" : ""]);
-  const failures = meta.out_of_memory.length;
-  if (failures) cards.push(["Out of memory", plural(failures, "time"), bytes(meta.out_of_memory[0].bytes) + " requested", "bad"]);
+  // The largest, which the verdict is about.
+  const failures = meta.out_of_memory.map((failure) => failure.bytes);
+  const requested = `${failures.length > 1 ? "up to " : ""}${bytes(failures.reduce((one, other) => Math.max(one, other), 0))} requested`;
+  if (failures.length) cards.push(["Out of memory", plural(failures.length, "time"), requested, "bad"]);
   $("cards").replaceChildren(...cards.map(([name, value, more, className = ""]) => el("div", { className },
     el("dt", { textContent: name }), el("dd", {}, value, el("small", { textContent: more || "\u00a0" })))));
   return view;

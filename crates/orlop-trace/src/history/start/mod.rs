@@ -20,7 +20,8 @@ use self::state::StartState;
 use super::{
     BlockState, DeviceHistory, EventAction, History, HistoryWarning, MAX_WARNINGS, SegmentRange, SizeRules,
 };
-use std::collections::{HashMap, HashSet, VecDeque};
+use foldhash::{HashMap, HashSet};
+use std::collections::VecDeque;
 
 impl History {
     /// Sets [`start`](DeviceHistory::start) of every device from its segments at the end and its events, by
@@ -66,7 +67,7 @@ impl EventUndo {
             device: device.device,
             state: StartState::of(&device.end, rules),
             requests: has_requests(device),
-            outside: HashMap::new(),
+            outside: HashMap::default(),
             warnings: VecDeque::new(),
             omitted: 0,
         }
@@ -188,7 +189,7 @@ fn has_requests(device: &DeviceHistory) -> bool {
     if device.events.iter().any(|event| event.action == EventAction::FreeRequested) {
         return true;
     }
-    let mut allocated = HashSet::new();
+    let mut allocated = HashSet::default();
     !device.events.iter().any(|event| match event.action {
         EventAction::Allocate => {
             allocated.insert(event.address);

@@ -13,7 +13,7 @@
 use crate::history::{
     BlockState, Segment, SegmentBlock, SegmentMap, SegmentRange, SiteId, SizeRules, carve, merge_adjacent,
 };
-use std::collections::HashSet;
+use foldhash::HashSet;
 
 pub(super) struct StartState {
     rules: SizeRules,
@@ -25,7 +25,7 @@ pub(super) struct StartState {
 impl StartState {
     /// Ignores segments that overlap earlier ones or are not covered by their blocks.
     pub(super) fn of(segments: &[Segment], rules: SizeRules) -> Self {
-        let mut state = Self { rules, map: SegmentMap::default(), open: HashSet::new() };
+        let mut state = Self { rules, map: SegmentMap::default(), open: HashSet::default() };
         for segment in segments {
             let filled = segment.blocks.iter().try_fold(segment.address, |at, block| {
                 let begins = block.address == at && block.bytes > 0;

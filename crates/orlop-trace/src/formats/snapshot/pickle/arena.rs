@@ -6,7 +6,7 @@
 
 use crate::formats::snapshot::words::Word;
 use crate::{Result, TraceError};
-use std::collections::HashMap;
+use foldhash::HashMap;
 
 /// The id of a node.
 pub(super) type NodeId = u32;
@@ -145,6 +145,20 @@ impl PickleArena {
         Ok(id)
     }
 
+    /// Returns `true` if the value is a list without items.
+    pub(super) fn is_empty_list(&self, value: PickleValue) -> bool {
+        matches!(self.of(value), PickleNode::List(chain) if chain.first == NONE)
+    }
+
+    /// Makes an empty list one of the items of a shared run.
+    pub(super) fn share(&mut self, list: PickleValue, run: u32) {
+        if let PickleValue::Node(id) = list
+            && let Some(node) = self.nodes.get_mut(id as usize)
+        {
+            *node = PickleNode::List(Chain { first: run, last: run });
+        }
+    }
+
     /// Appends items to a list or dict. Returns `false` if the node is neither.
     pub(super) fn extend(
         &mut self,
@@ -168,11 +182,12 @@ impl PickleArena {
     }
 
     /// Returns the chain of a new list, which is shared if all items are dicts, as the frames of a stack are.
+    /// Empty dicts can still become events, which are no frames.
     fn list(&mut self, items: &[PickleValue], offset: u64) -> Result<Chain> {
         let mut stack = std::mem::take(&mut self.stack);
         stack.clear();
         stack.extend(items.iter().map_while(|&item| match item {
-            PickleValue::Node(id) if matches!(self.node(id), PickleNode::Dict(_)) => Some(id),
+            PickleValue::Node(id) if self.is_filled_dict(id) => Some(id),
             _ => None,
         }));
         let is_stack = stack.len() == items.len() && !stack.is_empty();
@@ -186,6 +201,15 @@ impl PickleArena {
         }
         self.stack = stack;
         Ok(chain)
+    }
+
+    fn is_filled_dict(&self, id: NodeId) -> bool {
+        matches!(self.node(id), PickleNode::Dict(chain) if chain.first != NONE)
+    }
+
+    /// Returns the run that a list shares with equal ones.
+    pub(super) fn run_of(&self, list: PickleValue) -> Option<u32> {
+        if let PickleNode::List(chain) = self.of(list) { self.shared_run(chain) } else { None }
     }
 
     /// Returns the run that a list shares with equal ones.
@@ -305,11 +329,15 @@ mod tests {
     fn equal_stacks_share_their_items_until_one_grows() {
         let mut arena = PickleArena::new();
         let frames = [0; 3].map(|_| Node(arena.push(PickleNode::Dict(Chain::EMPTY), 0).unwrap()));
+        for &frame in &frames {
+            assert!(arena.extend(frame, true, &[Node(TRUE), Node(FALSE)], 0).unwrap());
+        }
+        let before = arena.items.len();
         let lists = [0; 3].map(|_| arena.push(PickleNode::List(Chain::EMPTY), 0).unwrap());
         for list in lists {
             assert!(arena.extend(Node(list), false, &frames[..2], 0).unwrap());
         }
-        assert_eq!(arena.items.len(), 2);
+        assert_eq!(arena.items.len(), before + 2);
         assert!(arena.extend(Node(lists[1]), false, &frames[2..], 0).unwrap());
         let ids: Vec<NodeId> = frames.iter().map(|&frame| arena.id(frame, 0).unwrap()).collect();
         let found = lists.map(|list| all(&arena, list));

@@ -8,7 +8,7 @@ use crate::formats::snapshot::value::{RecordValue, ScalarValue, SnapshotRecord};
 use crate::formats::snapshot::words::Word;
 use crate::history::{SiteId, TextId};
 use crate::{Result, TraceError};
-use std::collections::HashMap;
+use foldhash::HashMap;
 
 /// The records, fields and list items that may be read for each byte of the file. Without sharing there are
 /// at most two.
@@ -42,7 +42,7 @@ impl NodeConverter {
             texts: Vec::new(),
             frames: Vec::new(),
             sites: Vec::new(),
-            shared_sites: HashMap::new(),
+            shared_sites: HashMap::default(),
             bytes: 0,
             steps: 0,
         }

@@ -93,4 +93,45 @@ mod tests {
             );
         }
     }
+
+    #[test]
+    fn a_stack_that_is_recognized_by_its_opcodes_has_the_frames_of_its_memos() {
+        let text = |text: &str| [&[0x8c, u8::try_from(text.len()).unwrap()], text.as_bytes()].concat();
+        // A frame that only a memo has: BINPUT, POP.
+        let frame = |memo: u8, name: &str| {
+            let (key, name) = (text("name"), text(name));
+            [b"}(", &*key, &name, b"uq", &[memo], b"0"].concat()
+        };
+        let event = |address: u8, frames: &[u8]| {
+            let [action, alloc, at, size, key] = ["action", "alloc", "addr", "size", "frames"].map(text);
+            let number = [b'K', address];
+            [b"}(", &*action, &alloc, &at, &number, &size, &number, &key, frames, b"u"].concat()
+        };
+        let stack = b"](h\0h\x01e";
+        let traces = text("device_traces");
+        let file = [
+            b"\x80\x04",
+            &*frame(0, "f"),
+            &frame(1, "g"),
+            b"}(",
+            &traces,
+            b"](](",
+            &event(1, stack),
+            &event(2, stack),
+            &frame(1, "h"),
+            &event(3, stack),
+            &event(4, b"](h\0e"),
+            &event(5, stack),
+            // A list that grows after its stack is known.
+            &event(6, b"](h\0h\x01e(h\0e"),
+            &event(7, stack),
+            b"eeu.",
+        ];
+        let history = History::parse(&file.concat()[..]).unwrap();
+        let names = history.devices[0].events.iter().map(|event| {
+            let frames = history.sites.frames(event.site);
+            frames.map(|frame| history.sites.name(frame.function)).collect::<String>()
+        });
+        assert_eq!(names.collect::<Vec<_>>(), ["fg", "fg", "fh", "f", "fh", "fhf", "fh"]);
+    }
 }

@@ -1,11 +1,14 @@
 //! The pickle virtual machine, without the opcodes that run code.
 
+mod known_memos;
+
 use super::arena::{Chain, FALSE, NodeId, ODD, PickleNode, PickleValue, TRUE};
 use super::code_opcodes::name_of_code;
 use super::convert::NodeConverter;
 use super::source::PickleSource;
 use crate::formats::snapshot::build::SnapshotBuilder;
 use crate::{Result, TraceError};
+use foldhash::HashMap;
 use std::io::Read;
 
 /// The latest protocol.
@@ -26,6 +29,8 @@ pub(super) struct PickleMachine<'b, R> {
     /// The heights of the stack at the marks.
     marks: Vec<usize>,
     memo: Vec<NodeId>,
+    /// The shared runs of the stacks that were read, by the opcodes that push their frames.
+    stacks: HashMap<Box<[u8]>, u32>,
     line: Vec<u8>,
     /// The current opcode and its offset.
     opcode: u8,
@@ -41,6 +46,7 @@ impl<'b, R: Read> PickleMachine<'b, R> {
             stack: Vec::new(),
             marks: Vec::new(),
             memo: Vec::new(),
+            stacks: HashMap::default(),
             line: Vec::new(),
             opcode: 0,
             offset: 0,
@@ -97,6 +103,9 @@ impl<'b, R: Read> PickleMachine<'b, R> {
             b'(' => {
                 if self.marks.len() == MAX_VALUES {
                     return Err(self.too_many());
+                }
+                if self.append_stack()? {
+                    return Ok(());
                 }
                 self.marks.push(self.stack.len());
                 Ok(())
@@ -306,26 +315,6 @@ impl<'b, R: Read> PickleMachine<'b, R> {
         }
     }
 
-    /// Executes the buffered BINGET and LONG_BINGET that come next, up to the first that fails: most opcodes
-    /// of a snapshot are frames of stacks.
-    fn push_known_memos(&mut self) {
-        let bytes = self.source.buffered();
-        let mut read = 0;
-        while self.stack.len() < MAX_VALUES {
-            let (index, length) = match bytes.get(read..) {
-                Some(&[b'h', index, ..]) => (usize::from(index), 2),
-                Some(&[b'j', a, b, c, d, ..]) => (u32::from_le_bytes([a, b, c, d]) as usize, 5),
-                _ => break,
-            };
-            match self.memo.get(index) {
-                Some(&node) if node != UNSET => self.stack.push(PickleValue::Node(node)),
-                _ => break,
-            }
-            read += length;
-        }
-        self.source.skip(read);
-    }
-
     fn put(&mut self, index: u64) -> Result<()> {
         // Each put takes a byte: a larger index is invalid, and would cost memory.
         if index > self.offset {
@@ -343,7 +332,10 @@ impl<'b, R: Read> PickleMachine<'b, R> {
         if index >= self.memo.len() {
             self.memo.resize(index + 1, UNSET);
         }
-        self.memo[index] = node;
+        let before = std::mem::replace(&mut self.memo[index], node);
+        if before != UNSET && before != node {
+            self.stacks = HashMap::default();
+        }
         Ok(())
     }
 

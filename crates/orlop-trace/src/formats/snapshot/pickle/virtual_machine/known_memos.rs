@@ -1,0 +1,68 @@
+//! Memos that are read in runs: most opcodes of a snapshot are the frames of stacks, and most stacks are
+//! those of other events. Such a stack is recognized by its opcodes, without executing them.
+
+use super::{MAX_VALUES, PickleMachine, UNSET};
+use crate::Result;
+use crate::formats::snapshot::pickle::arena::PickleValue;
+use std::io::Read;
+
+impl<R: Read> PickleMachine<'_, R> {
+    /// Executes the buffered BINGET and LONG_BINGET that come next, up to the first that fails: most opcodes
+    /// of a snapshot are frames of stacks.
+    pub(super) fn push_known_memos(&mut self) {
+        let bytes = self.source.buffered();
+        let mut read = 0;
+        while self.stack.len() < MAX_VALUES {
+            let (index, length) = match bytes.get(read..) {
+                Some(&[b'h', index, ..]) => (usize::from(index), 2),
+                Some(&[b'j', a, b, c, d, ..]) => (u32::from_le_bytes([a, b, c, d]) as usize, 5),
+                _ => break,
+            };
+            match self.memo.get(index) {
+                Some(&node) if node != UNSET => self.stack.push(PickleValue::Node(node)),
+                _ => break,
+            }
+            read += length;
+        }
+        self.source.skip(read);
+    }
+
+    /// After MARK, appends the buffered memos that come next to the empty list below them, if APPENDS
+    /// follows: most lists are stacks that were read before. Returns `false` without effect if it does not.
+    pub(super) fn append_stack(&mut self) -> Result<bool> {
+        let Some(&list) = self.stack.last() else { return Ok(false) };
+        if !self.values.arena.is_empty_list(list) {
+            return Ok(false);
+        }
+        let bytes = self.source.buffered();
+        let mut length = 0;
+        loop {
+            match bytes.get(length) {
+                Some(b'h') => length += 2,
+                Some(b'j') => length += 5,
+                Some(b'e') if length > 0 => break,
+                _ => return Ok(false),
+            }
+        }
+        let Some(code) = bytes.get(..length) else { return Ok(false) };
+        if let Some(&run) = self.stacks.get(code) {
+            self.values.arena.share(list, run);
+            self.source.skip(length + 1);
+            return Ok(true);
+        }
+        let (mark, code) = (self.stack.len(), Box::from(code));
+        self.push_known_memos();
+        if self.source.buffered().first() != Some(&b'e') {
+            // A memo that was not stored, or one too many: an error, which its opcode has.
+            self.marks.push(mark);
+            return Ok(true);
+        }
+        (self.opcode, self.offset) = (b'e', self.source.offset());
+        self.source.skip(1);
+        self.append(mark)?;
+        if let Some(run) = self.values.arena.run_of(list) {
+            self.stacks.insert(code, run);
+        }
+        Ok(true)
+    }
+}
