@@ -281,6 +281,31 @@ print("as expected")
 """
 
 
+FORKED = """
+import multiprocessing
+import torch
+
+def work(mebibytes):
+    torch.zeros(mebibytes << 20, dtype=torch.uint8, device="cuda")
+
+if __name__ == "__main__":
+    context = multiprocessing.get_context("fork")
+    children = [context.Process(target=work, args=(size,)) for size in (32, 64)]
+    for child in children:
+        child.start()
+    for child in children:
+        child.join()
+"""
+
+
+@needs_torch
+def test_forked_children_use_the_device_and_have_results(tmp_path: Path) -> None:
+    (tmp_path / "forked.py").write_text(FORKED)
+    run = orlop.dry_run(str(tmp_path / "forked.py"), device="h100", output=tmp_path / "out")
+    assert run.fits and run.peak_reserved == 64 << 20
+    assert len(list((tmp_path / "out").glob("snapshot.*.pickle"))) == 2
+
+
 @needs_torch
 def test_what_follows_from_values_of_the_host_is_known(tmp_path: Path) -> None:
     (tmp_path / "values.py").write_text(VALUES)

@@ -126,6 +126,12 @@ class Values:
         return []
 
 
+def is_not_a_number(value):
+    """Returns whether a result is one number, and that is none: the mean of nothing, such as a loss over what an
+    assumed mask selects. Healthy training has no such result."""
+    return value.dim() == 0 and value.is_floating_point() and bool(value.isnan())
+
+
 def version(tensor):
     return None if tensor.is_inference() else tensor._version
 
@@ -278,6 +284,9 @@ class Operation:
             return computed
         pairs = [(result, computed)] if isinstance(result, torch.Tensor) else zip(result, computed)
         for tensor, value in pairs:
+            if self.base != "copy_" and is_not_a_number(value):
+                values.forget(tensor)
+                continue
             known_at = version_written(tensor, before is not None) if self.is_in_place else version(tensor)
             values.keep(tensor, value, known_at, before)
         return result
