@@ -274,6 +274,14 @@ assert loss == loss and not loss != loss and not loss.isnan() and loss.isfinite(
 loss.backward()
 torch.distributions.MultivariateNormal(x[0], torch.eye(3, device="cuda") * loss.detach())
 
+# A backward pass finds the elements that the forward pass found.
+states = torch.randn(2, 4, 3, device="cuda", requires_grad=True)
+states[mask].sum().backward()
+states[:, :3][mask[:, :3]].sum().backward()
+
+# The mean of nothing is not a number; healthy training has none.
+assert not x[noise > 9].mean().isnan()
+
 # Noise: each is repeated once, and bins are even.
 assert x.repeat_interleave(noise, 0).shape == (8, 3)
 assert [part.shape[0] for part in x.split(noise.bincount(minlength=4).tolist())] == [2, 2, 2, 2]

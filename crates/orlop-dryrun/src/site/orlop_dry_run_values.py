@@ -32,6 +32,8 @@ SCALES = {"_amp_foreach_non_finite_check_and_unscale_", "_amp_update_scale_"}
 OVERWRITING = {"fill_", "zero_", "copy_"}
 # Operations whose results have as many rows as their values tell.
 SIZED = {"nonzero", "_unique2", "unique_consecutive", "unique_dim"}
+# Replaced in a backward pass too: that of `x[mask]` searches the elements of the mask again.
+IN_BACKWARD = {"aten::nonzero"}
 
 REPEATS, BINS = 0, 1
 NUMBERS = (bool, int, float, complex)
@@ -381,19 +383,26 @@ class Replaced:
     """The operations that are replaced for as long as they are registered."""
 
     def __init__(self, torch, operations):
-        self.torch, self.operations, self.registered = torch, operations, None
+        in_backward = {name: each for name, each in operations.items() if name in IN_BACKWARD}
+        self.torch, self.registered = torch, None
+        self.operations = {name: each for name, each in operations.items() if name not in IN_BACKWARD}
+        self.always = self.registration(in_backward)
 
     def register(self):
-        self.registered = self.torch.library.Library("aten", "IMPL")
+        self.registered = self.registration(self.operations)
+
+    def registration(self, operations):
+        registered = self.torch.library.Library("aten", "IMPL")
         with warnings.catch_warnings():
             # PyTorch says that a kernel is replaced.
             warnings.simplefilter("ignore")
-            for name, operation in self.operations.items():
-                self.registered.impl(name, operation, "CUDA", with_keyset=True)
+            for name, operation in operations.items():
+                registered.impl(name, operation, "CUDA", with_keyset=True)
+        return registered
 
     def leave_out(self, module, name, importers):
-        """Replaces nothing in a backward pass. Autograd adds gradients in place if nothing else has a reference to
-        them; a tensor that Python saw has one."""
+        """Replaces nothing but `IN_BACKWARD` in a backward pass. Autograd adds gradients in place if nothing else has
+        a reference to them; a tensor that Python saw has one."""
         run = getattr(module, name)
 
         @functools.wraps(run)
