@@ -26,7 +26,7 @@ pub(crate) enum Guess {
     Repeats,
     /// How elements are spread over bins.
     Bins,
-    /// How many elements a product of sparse matrices has.
+    /// How many elements a product or a sum of sparse matrices has.
     Products,
 }
 

@@ -23,6 +23,13 @@ pub(crate) fn initialize() -> bool {
     !IS_FORKED.load(Relaxed)
 }
 
+/// Says whether the process used CUDA, and returns whether it had, as numbers. The code that starts the
+/// recording uses CUDA where the program does not.
+#[unsafe(no_mangle)]
+pub(crate) extern "C" fn orlop_dry_run_swap_use(is_used: i32) -> i32 {
+    i32::from(IS_INITIALIZED.swap(is_used != 0, Relaxed))
+}
+
 /// Makes forks hold the lock, so that no other thread has it when the process is copied.
 pub(crate) fn watch() {
     static WATCHED: Once = Once::new();

@@ -274,11 +274,44 @@ assert loss == loss and not loss != loss and not loss.isnan() and loss.isfinite(
 loss.backward()
 torch.distributions.MultivariateNormal(x[0], torch.eye(3, device="cuda") * loss.detach())
 
+# A backward pass finds the elements that the forward pass found.
+states = torch.randn(2, 4, 3, device="cuda", requires_grad=True)
+states[ids != 0].sum().backward()
+states[:, :3][(ids != 0)[:, :3]].sum().backward()
+
+# The mean of nothing is not a number; healthy training has none.
+assert not x[:0].mean().isnan()
+
 # Noise: each is repeated once, and bins are even.
 assert x.repeat_interleave(noise, 0).shape == (8, 3)
 assert [part.shape[0] for part in x.split(noise.bincount(minlength=4).tolist())] == [2, 2, 2, 2]
 print("as expected")
 """
+
+
+FORKED = """
+import multiprocessing
+import torch
+
+def work(mebibytes):
+    torch.zeros(mebibytes << 20, dtype=torch.uint8, device="cuda")
+
+if __name__ == "__main__":
+    context = multiprocessing.get_context("fork")
+    children = [context.Process(target=work, args=(size,)) for size in (32, 64)]
+    for child in children:
+        child.start()
+    for child in children:
+        child.join()
+"""
+
+
+@needs_torch
+def test_forked_children_use_the_device_and_have_results(tmp_path: Path) -> None:
+    (tmp_path / "forked.py").write_text(FORKED)
+    run = orlop.dry_run(str(tmp_path / "forked.py"), device="h100", output=tmp_path / "out")
+    assert run.fits and run.peak_reserved == 64 << 20
+    assert len(list((tmp_path / "out").glob("snapshot.*.pickle"))) == 2
 
 
 @needs_torch

@@ -67,7 +67,11 @@ impl Doubts {
             ),
             ("repeats_assumed", "tensors were assumed to repeat each element once".to_owned(), ""),
             ("bins_assumed", "tensors were assumed to fill their bins evenly".to_owned(), ""),
-            ("products_assumed", "steps of products of sparse matrices had assumed elements".to_owned(), ""),
+            (
+                "products_assumed",
+                "steps of products and sums of sparse matrices had assumed elements".to_owned(),
+                "",
+            ),
         ] {
             if let Some((count, lines)) = counted(answers, field) {
                 doubts.add(Confidence::Low, format!("{count} {what}, at {lines}{setting}"));

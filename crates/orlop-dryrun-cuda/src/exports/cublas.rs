@@ -63,6 +63,39 @@ library_calls! {
     fn cublasGetVersion_v2(_handle: usize, version: Out<i32>) |_machine| { version.set(VERSION) }
 }
 
+/// Defines the functions of batches that write to the host which argument is wrong: none.
+macro_rules! batches {
+    ($($($name:ident)+ ($($argument:ident: $kind:ty),*; $info:ident);)*) => {
+        $(batches! { @each [$($name)+] ($($argument: $kind),*; $info) })*
+    };
+    (@each [$($name:ident)+] $arguments:tt) => { $(batches! { @one $name $arguments })+ };
+    (@one $name:ident ($($argument:ident: $kind:ty),*; $info:ident)) => {
+        library_calls! {
+            fn $name($($argument: $kind,)* $info: Out<i32>) |_machine| {
+                $info.set_optional(0);
+                Ok(())
+            }
+        }
+    };
+}
+
+batches! {
+    cublasSgeqrfBatched cublasDgeqrfBatched cublasCgeqrfBatched cublasZgeqrfBatched
+    (_handle: usize, _m: i32, _n: i32, _a: usize, _lda: i32, _tau: usize; info);
+
+    cublasSgelsBatched cublasDgelsBatched cublasCgelsBatched cublasZgelsBatched
+    (
+        _handle: usize, _transposed: i32, _m: i32, _n: i32, _columns: i32, _a: usize, _lda: i32, _c: usize,
+        _ldc: i32; info
+    );
+
+    cublasSgetrsBatched cublasDgetrsBatched cublasCgetrsBatched cublasZgetrsBatched
+    (
+        _handle: usize, _transposed: i32, _n: i32, _columns: i32, _a: usize, _lda: i32, _pivots: usize,
+        _b: usize, _ldb: i32; info
+    );
+}
+
 /// Returns the version.
 #[allow(non_snake_case)] // The names are CUDA's.
 #[unsafe(no_mangle)]

@@ -33,6 +33,12 @@ impl SparseMatrix {
     }
 }
 
+/// Returns the elements of the sum of two matrices of this many rows and columns, if no two elements meet.
+fn elements_of_sum(rows: i32, columns: i32, a: i32, b: i32) -> i32 {
+    let all = i64::from(rows.max(0)) * i64::from(columns.max(0));
+    i32::try_from((i64::from(a) + i64::from(b)).min(all)).unwrap_or(i32::MAX)
+}
+
 library_calls! {
     fn cusparseCreateCsr(
         object: Out<usize>,
@@ -105,6 +111,29 @@ macro_rules! product_steps {
 
 product_steps! { cusparseSpGEMM_workEstimation cusparseSpGEMM_compute }
 
+library_calls! {
+    fn cusparseXcsrgeam2Nnz(
+        _handle: usize,
+        rows: i32,
+        columns: i32,
+        _describes_a: usize,
+        a: i32,
+        _rows_a: usize,
+        _columns_a: usize,
+        _describes_b: usize,
+        b: i32,
+        _rows_b: usize,
+        _columns_b: usize,
+        _describes_c: usize,
+        _rows_c: usize,
+        elements: Out<i32>,
+        _workspace: usize,
+    ) |_machine| {
+        note(Guess::Products);
+        elements.set(elements_of_sum(rows, columns, a, b))
+    }
+}
+
 /// Defines functions that create an object, the first argument.
 macro_rules! created {
     ($($name:ident)*) => {
@@ -161,13 +190,29 @@ without_workspace! {
         _c: usize, _compute: i32, _algorithm: i32, _solution: usize,
     );
 
+    cusparseScsrgeam2_bufferSizeExt cusparseDcsrgeam2_bufferSizeExt
+    cusparseCcsrgeam2_bufferSizeExt cusparseZcsrgeam2_bufferSizeExt
+    (
+        _handle: usize, _m: i32, _n: i32, _alpha: usize, _describes_a: usize, _elements_a: i32,
+        _values_a: usize, _rows_a: usize, _columns_a: usize, _beta: usize, _describes_b: usize,
+        _elements_b: i32, _values_b: usize, _rows_b: usize, _columns_b: usize, _describes_c: usize,
+        _values_c: usize, _rows_c: usize, _columns_c: usize,
+    );
+
     cusparseXcoosort_bufferSizeExt cusparseXcsrsort_bufferSizeExt
     (_handle: usize, _m: i32, _n: i32, _elements: i32, _rows: usize, _columns: usize);
 }
 
 #[cfg(test)]
 mod tests {
-    use super::SparseMatrix;
+    use super::{SparseMatrix, elements_of_sum};
+
+    #[test]
+    fn a_sum_has_the_elements_of_both() {
+        assert_eq!(elements_of_sum(10, 10, 20, 30), 50);
+        assert_eq!(elements_of_sum(5, 4, 15, 15), 20);
+        assert_eq!(elements_of_sum(i32::MAX, i32::MAX, i32::MAX, 1), i32::MAX);
+    }
 
     #[test]
     fn a_product_has_the_elements_of_even_rows() {

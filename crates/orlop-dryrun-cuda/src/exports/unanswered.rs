@@ -28,7 +28,7 @@ const TEXT_ENDS: [&str; 6] =
     ["ErrorString", "ErrorName", "StatusString", "StatusName", "LastError", "GetString"];
 
 /// Prefixes of names, with the answer. The first that fits counts.
-const BY_PREFIX: [(&str, Answer); 21] = [
+const BY_PREFIX: [(&str, Answer); 20] = [
     ("cublas", Answer::Success),
     ("cudnnSet", Answer::Success),
     ("cudnnDestroy", Answer::Success),
@@ -43,7 +43,6 @@ const BY_PREFIX: [(&str, Answer); 21] = [
     ("cusparseSpGEMM_destroyDescr", Answer::Success),
     ("cusparseSpGEMM", Answer::Refused(10)),
     ("cusparseCreateBsr", Answer::Refused(10)),
-    ("cusparseXcsrgeam2", Answer::Refused(10)),
     ("cusparse", Answer::Success),
     ("cusolver", Answer::Success),
     ("cufft", Answer::Refused(16)),

@@ -35,6 +35,10 @@ fn a_forked_process_cannot_use_what_its_parent_initialized() {
     let name = c"kernel".as_ptr().expose_provenance();
     process.call4("__cudaRegisterFunction", 0, 0x100, 0x100, name);
     assert_eq!(forked(), 0, "kernels are registered, and CUDA is not initialized");
+    let is_used = process.call1("orlop_dry_run_swap_use", 0);
+    process.memory();
+    assert_eq!((is_used, process.call1("orlop_dry_run_swap_use", 0)), (0, 1));
+    assert_eq!(forked(), 0, "what the recording called does not count");
     process.memory();
     let is_done = AtomicBool::new(false);
     thread::scope(|scope| {

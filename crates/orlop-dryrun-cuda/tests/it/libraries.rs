@@ -1,4 +1,4 @@
-//! NCCL, cuDNN, cuSOLVER, cuSPARSE and NVRTC.
+//! NCCL, cuBLAS, cuDNN, cuSOLVER, cuSPARSE and NVRTC.
 
 use super::process::Process;
 use super::{is_dry, run_dry, settings};
@@ -235,4 +235,43 @@ fn a_product_of_sparse_matrices_has_elements() {
     assert_eq!((sizes, bytes), ([4, 5, 10], 0));
     assert_eq!(process.call1("cusparseDestroySpMat", c), 0);
     assert_eq!(process.call("cusparseSpMatGetSize", [c, rows, columns, elements]), 3);
+}
+
+#[test]
+fn a_sum_of_sparse_matrices_has_the_elements_of_both() {
+    if !is_dry() {
+        let folder = run_dry("libraries::a_sum_of_sparse_matrices_has_the_elements_of_both", &settings());
+        let report = std::fs::read_to_string(folder.path().join("answers.json")).expect("the report");
+        assert!(report.contains("\"products_assumed\": {\"a thread without a program\": 1}"), "{report}");
+        return;
+    }
+    let process = Process::new();
+    let (mut bytes, mut elements) = (9_usize, 0_i32);
+    let (workspace, count) = ((&raw mut bytes).expose_provenance(), (&raw mut elements).expose_provenance());
+    let sizes = [0, 10, 5, 0, 0, 12, 0, 0, 0, 0, 0, 7, 0, 0, 0, 0, 0, 0, 0, workspace];
+    assert_eq!(process.call("cusparseDcsrgeam2_bufferSizeExt", sizes), 0);
+    let sum = |elements| [0, 10, 5, 0, 12, 0, 0, 0, 7, 0, 0, 0, 0, elements, 0];
+    assert_eq!(process.call("cusparseXcsrgeam2Nnz", sum(count)), 0);
+    assert_eq!((bytes, elements), (0, 19));
+    let output = std::env::var_os(OUTPUT).expect("the folder");
+    process.report(&std::path::Path::new(&output).join("answers.json"));
+    assert_eq!(process.call("cusparseXcsrgeam2Nnz", sum(0)), 1, "no place for the result");
+}
+
+#[test]
+fn batches_of_matrices_have_no_wrong_argument() {
+    if !is_dry() {
+        run_dry("libraries::batches_of_matrices_have_no_wrong_argument", &settings());
+        return;
+    }
+    let process = Process::new();
+    for (name, arguments_before) in
+        [("cublasSgeqrfBatched", 6), ("cublasCgelsBatched", 9), ("cublasZgetrsBatched", 9)]
+    {
+        let mut info = 7_i32;
+        let mut arguments = [0; 20];
+        arguments[arguments_before] = (&raw mut info).expose_provenance();
+        assert_eq!((process.call(name, arguments), info), (0, 0), "{name}");
+        assert_eq!(process.call(name, [0; 20]), 0, "{name}");
+    }
 }

@@ -6,12 +6,12 @@ use std::path::Path;
 /// This process, which is a dry run.
 pub(crate) struct Process;
 
-/// A function with up to 16 arguments: numbers and pointers are passed in the same registers, and on the
+/// A function with up to 20 arguments: numbers and pointers are passed in the same registers, and on the
 /// stack from the seventh on.
 #[rustfmt::skip]
 type Function = unsafe extern "C" fn(
-    usize, usize, usize, usize, usize, usize, usize, usize,
-    usize, usize, usize, usize, usize, usize, usize, usize,
+    usize, usize, usize, usize, usize, usize, usize, usize, usize, usize,
+    usize, usize, usize, usize, usize, usize, usize, usize, usize, usize,
 ) -> i32;
 
 impl Process {
@@ -20,18 +20,18 @@ impl Process {
     }
 
     pub(crate) fn call<const COUNT: usize>(&self, name: &str, arguments: [usize; COUNT]) -> i32 {
-        let mut padded = [0; 16];
+        let mut padded = [0; 20];
         padded[..COUNT].copy_from_slice(&arguments);
         let text = CString::new(name).expect("a name");
         // SAFETY: the name is a terminated string.
         let found = unsafe { libc::dlsym(libc::RTLD_DEFAULT, text.as_ptr()) };
         assert!(!found.is_null(), "{name} is not in this process");
-        // SAFETY: the function has this calling convention and takes up to 16 numbers or pointers;
+        // SAFETY: the function has this calling convention and takes up to 20 numbers or pointers;
         // those that it does not have are in registers and on the caller's stack, where it does not read.
         let function = unsafe { std::mem::transmute::<*mut c_void, Function>(found) };
-        let [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p] = padded;
+        let [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t] = padded;
         // SAFETY: the tests pass what the function takes.
-        unsafe { function(a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p) }
+        unsafe { function(a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t) }
     }
 
     pub(crate) fn call0(&self, name: &str) -> i32 {

@@ -32,6 +32,8 @@ SCALES = {"_amp_foreach_non_finite_check_and_unscale_", "_amp_update_scale_"}
 OVERWRITING = {"fill_", "zero_", "copy_"}
 # Operations whose results have as many rows as their values tell.
 SIZED = {"nonzero", "_unique2", "unique_consecutive", "unique_dim"}
+# Replaced in a backward pass too: that of `x[mask]` searches the elements of the mask again.
+IN_BACKWARD = {"aten::nonzero"}
 
 REPEATS, BINS = 0, 1
 NUMBERS = (bool, int, float, complex)
@@ -124,6 +126,12 @@ class Values:
         if isinstance(values, (list, tuple)):
             return [tensor for value in values for tensor in self.tensors(value)]
         return []
+
+
+def is_not_a_number(value):
+    """Returns whether a result is one number, and that is none: the mean of nothing, such as a loss over what an
+    assumed mask selects. Healthy training has no such result."""
+    return value.dim() == 0 and value.is_floating_point() and bool(value.isnan())
 
 
 def version(tensor):
@@ -278,6 +286,9 @@ class Operation:
             return computed
         pairs = [(result, computed)] if isinstance(result, torch.Tensor) else zip(result, computed)
         for tensor, value in pairs:
+            if self.base != "copy_" and is_not_a_number(value):
+                values.forget(tensor)
+                continue
             known_at = version_written(tensor, before is not None) if self.is_in_place else version(tensor)
             values.keep(tensor, value, known_at, before)
         return result
@@ -372,19 +383,26 @@ class Replaced:
     """The operations that are replaced for as long as they are registered."""
 
     def __init__(self, torch, operations):
-        self.torch, self.operations, self.registered = torch, operations, None
+        in_backward = {name: each for name, each in operations.items() if name in IN_BACKWARD}
+        self.torch, self.registered = torch, None
+        self.operations = {name: each for name, each in operations.items() if name not in IN_BACKWARD}
+        self.always = self.registration(in_backward)
 
     def register(self):
-        self.registered = self.torch.library.Library("aten", "IMPL")
+        self.registered = self.registration(self.operations)
+
+    def registration(self, operations):
+        registered = self.torch.library.Library("aten", "IMPL")
         with warnings.catch_warnings():
             # PyTorch says that a kernel is replaced.
             warnings.simplefilter("ignore")
-            for name, operation in self.operations.items():
-                self.registered.impl(name, operation, "CUDA", with_keyset=True)
+            for name, operation in operations.items():
+                registered.impl(name, operation, "CUDA", with_keyset=True)
+        return registered
 
     def leave_out(self, module, name, importers):
-        """Replaces nothing in a backward pass. Autograd adds gradients in place if nothing else has a reference to
-        them; a tensor that Python saw has one."""
+        """Replaces nothing but `IN_BACKWARD` in a backward pass. Autograd adds gradients in place if nothing else has
+        a reference to them; a tensor that Python saw has one."""
         run = getattr(module, name)
 
         @functools.wraps(run)

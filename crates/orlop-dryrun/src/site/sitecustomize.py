@@ -62,9 +62,24 @@ def write_results(process):
 def start_recording(torch):
     # No stacks of frees: PyTorch 2.11 loses a pending Python exception when it records one, such as the exception
     # that ends the recomputation of checkpoint().
+    # PyTorch counts the devices for it. That is not a use of CUDA by the program, whose children may be forked.
+    library = ctypes.CDLL(lines.LIBRARY)
+    is_used = library.orlop_dry_run_swap_use(0)
     torch.cuda.memory._record_memory_history(context="alloc", stacks="python")
+    library.orlop_dry_run_swap_use(is_used)
     lines.start()
     atexit.register(write_results, os.getpid())
+    os.register_at_fork(after_in_child=write_results_of_child)
+
+
+def write_results_of_child():
+    """Writes the results of a process that multiprocessing forked, which does not run what is registered with
+    atexit."""
+    util = sys.modules.get("multiprocessing.util")
+    if util is not None:
+        # Finalizers of the parent are cleared after the fork; this runs after that.
+        register = lambda _: util.Finalize(None, write_results, (os.getpid(),), exitpriority=0)
+        util.register_after_fork(write_results, register)
 
 
 def before_torch():
