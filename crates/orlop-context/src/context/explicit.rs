@@ -128,7 +128,7 @@ impl ExplicitAllocators {
             return Vec::new();
         }
         let new = allocator.downgrade();
-        // The authors' code, so with no lock held. No other thread adds one meanwhile: see `Context::changing`.
+        // The authors' code, so the list is not locked. `Context::changing` keeps other threads out.
         let over_new: Vec<_> = known.iter().filter(|known| known.wraps(allocator)).collect();
         let others: Vec<_> = known.iter().filter_map(WeakAllocator::upgrade).collect();
         let over = others.iter().find(|&other| allocator.wraps(other)).map(AllocatorRef::downgrade);
