@@ -29,7 +29,7 @@
 
 #[cfg(not(loom))]
 use super::inherited::{ForkedChild, Inherited, Registration};
-use super::thread_slot::{self, OWNED, SLOTS};
+use super::thread_slot::{self, OWNED, SLOTS, ThreadSlot};
 use super::unread_values::{Node, UnreadValues};
 use crate::ordering;
 use crate::primitives::atomic::{AtomicPtr, AtomicUsize, Ordering};
@@ -261,19 +261,26 @@ impl<T> SwapCell<T> {
         self.take_unread(users)
     }
 
-    /// Waits until replaced values have no readers, and returns them. It gives up after a bounded number of
-    /// attempts, so it serves values whose readers are quick.
+    /// Waits until replaced values have no readers, and returns them. It gives up after a few attempts, so it
+    /// serves values whose readers are quick; and at once if the calling thread is a reader itself.
     pub fn settle(&self) -> UnreadValues<T> {
-        const TRIES: usize = if cfg!(loom) { 2 } else { 50 };
+        const TRIES: usize = if cfg!(loom) { 2 } else { 10 };
         let backoff = Backoff::default();
         for _ in 0..TRIES {
             let unread = self.unread();
-            if !unread.is_empty() || !self.has_replaced() {
+            if !unread.is_empty() || !self.has_replaced() || self.is_read_here() {
                 return unread;
             }
             backoff.wait();
         }
         UnreadValues::default()
+    }
+
+    /// Returns `true` if the calling thread is a reader. Not known of threads that share a slot.
+    fn is_read_here(&self) -> bool {
+        let count = |slot: ThreadSlot| self.users()?.readers.get(slot.index());
+        // Relaxed: the thread's own count.
+        thread_slot::owned().and_then(count).is_some_and(|count| count.load(Ordering::Relaxed) != 0)
     }
 
     /// Takes the replaced values if no reader is counted, and nothing otherwise. The caller has the writers'
@@ -353,6 +360,18 @@ mod tests {
         assert!(cell.set_if(None, |now| now.is_none()).is_err() && !cell.is_empty());
         drop(cell);
         assert_eq!(Arc::strong_count(&value), 1);
+    }
+
+    #[test]
+    fn a_thread_does_not_wait_for_its_own_read() {
+        let cell = SwapCell::default();
+        drop(cell.set(Some(1)));
+        // In the slot of a thread's own, which it has unless there are many.
+        let has_slot = thread_slot::index() < OWNED;
+        let elsewhere = || std::thread::scope(|scope| scope.spawn(|| cell.is_read_here()).join().unwrap());
+        let read = cell.with(|_| (cell.is_read_here(), elsewhere()));
+        assert_eq!(read, Some((has_slot, false)));
+        assert!(!cell.is_read_here());
     }
 
     #[test]

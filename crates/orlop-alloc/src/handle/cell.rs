@@ -349,7 +349,17 @@ impl<A: ?Sized + Allocator> AllocatorCell<A> {
 #[cold]
 pub(super) unsafe fn destroy<A: ?Sized>(cell: NonNull<AllocatorCell<A>>) {
     // SAFETY: the cell exists, and only weak handles access it.
-    unsafe { cell.as_ref() }.link.cut();
+    let target = unsafe { cell.as_ref() }.link.target();
+    if target.is_none_or(|target| target.cut()) {
+        // SAFETY: guaranteed by the caller, and no weak handle leads to the cell.
+        unsafe { free(cell) };
+    }
+}
+
+/// # Safety
+///
+/// As for [`destroy`]; and weak handles access the cell no more.
+pub(super) unsafe fn free<A: ?Sized>(cell: NonNull<AllocatorCell<A>>) {
     // SAFETY: the cell came from a `Box`, and there is no handle, no block and no other `Unused` result for
     // it.
     let cell = unsafe { Box::from_raw(cell.as_ptr()) };

@@ -18,6 +18,7 @@ use std::ptr::NonNull;
 ///    one counter that `counter` returns and `close` closes.
 /// 2. `deallocate_counted` and `close` return [`OwnerState::Unused`] only if that counter did.
 /// 3. The promises of [`Allocator`] hold for `take_cached` as for `allocate`.
+/// 4. `counter` and its sums take no lock and drop nothing.
 pub unsafe trait CountingEngine: Allocator + Sized {
     /// Returns the counter.
     fn counter(&self) -> &dyn BlockCounter;

@@ -75,7 +75,7 @@ impl<A: ?Sized + Allocator> ContextHandle for AllocatorRef<A> {
                 raw.set_owner(self.owner());
                 Ok(Block::new(raw))
             }
-            None => self.allocate_ungated_out_of_line(request),
+            None => self.allocate_ungated_slow(request),
         }
     }
 
@@ -113,11 +113,6 @@ impl<A: ?Sized + Allocator> ContextHandle for AllocatorRef<A> {
 }
 
 impl<A: ?Sized + Allocator> AllocatorRef<A> {
-    #[inline(never)]
-    fn allocate_ungated_out_of_line(&self, request: &Request) -> Result<Block> {
-        self.allocate_ungated_slow(request)
-    }
-
     /// Returns the gate, if there is one and its context exists.
     pub(super) fn gate(&self) -> Option<AllocatorRef> {
         let cell = self.cell();

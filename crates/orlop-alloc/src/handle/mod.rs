@@ -167,6 +167,7 @@ impl<A: ?Sized + Allocator> AllocatorRef<A> {
         }
     }
 
+    #[inline(never)]
     fn allocate_ungated_slow(&self, request: &Request) -> Result<Block> {
         let cell = self.cell();
         if request.bytes == 0 && !cell.allocator.has_opaque_handles() {

@@ -15,4 +15,5 @@ mod regressions;
 mod reports;
 mod sizes;
 mod upstream_arena;
+mod weak_handles;
 mod wrappers;

@@ -1,11 +1,7 @@
-//! The size of a device's memory, and how much of it is free.
-//!
-//! For a device, its operations ([`DeviceOps`](orlop_alloc::engine_support::DeviceOps)) are queried first,
-//! then the allocators that serve it. For the CPU it is the machine's memory, or that of the process's
-//! control group if that is less.
+//! The size of a device's memory, and how much of it is free: see [`DeviceMemory`].
 
 use super::Context;
-use orlop_alloc::{DeviceMemory, Error, Result};
+use orlop_alloc::{Allocator as _, DeviceMemory, Error, Result};
 use orlop_core::Device;
 
 impl Context {
@@ -28,7 +24,9 @@ impl Context {
     /// [`Error::MemoryUnknown`] if neither reports it: the device has no registrations, its backend does not
     /// report memory, or, for the CPU, the system is not Linux.
     pub fn device_memory(&self, device: Device) -> Result<DeviceMemory> {
-        let reported = self.ops(device).ok().and_then(|ops| ops.memory());
-        reported.or_else(|| self.memory_of_allocators(device)).ok_or(Error::MemoryUnknown { device })
+        let of_ops = self.ops(device).ok().and_then(|ops| ops.memory());
+        let of_allocators =
+            || self.inner.routes.get(device)?.distinct().into_iter().find_map(|one| one.device_memory());
+        of_ops.or_else(of_allocators).ok_or(Error::MemoryUnknown { device })
     }
 }

@@ -123,17 +123,20 @@ impl ExplicitAllocators {
     /// may be, until the statistics are read.
     #[must_use = "to be dropped with no lock held"]
     pub(super) fn note(&self, allocator: &AllocatorRef, is_watched: bool) -> Vec<AllocatorRef> {
-        let mut list = self.list();
-        list.retain(|known| !known.allocator.is_destroyed());
-        if list.iter().any(|known| known.allocator.refers_to(allocator)) {
+        let known = self.all();
+        if known.iter().any(|known| known.refers_to(allocator)) {
             return Vec::new();
         }
         let new = allocator.downgrade();
-        for known in list.iter_mut().filter(|known| known.allocator.wraps(allocator)) {
+        // The authors' code, so the list is not locked. `Context::changing` keeps other threads out.
+        let over_new: Vec<_> = known.iter().filter(|known| known.wraps(allocator)).collect();
+        let others: Vec<_> = known.iter().filter_map(WeakAllocator::upgrade).collect();
+        let over = others.iter().find(|&other| allocator.wraps(other)).map(AllocatorRef::downgrade);
+        let mut list = self.list();
+        list.retain(|known| !known.allocator.is_destroyed());
+        for known in list.iter_mut().filter(|known| over_new.contains(&&known.allocator)) {
             known.over.get_or_insert_with(|| new.clone());
         }
-        let others: Vec<_> = list.iter().filter_map(|known| known.allocator.upgrade()).collect();
-        let over = others.iter().find(|&other| allocator.wraps(other)).map(AllocatorRef::downgrade);
         for (kind, account) in new.totals().iter().flat_map(|totals| totals.kinds.iter().enumerate()) {
             self.allocated.add(kind, account.live_bytes);
         }

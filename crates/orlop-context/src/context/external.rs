@@ -1,10 +1,8 @@
 //! External memory in the accounts of a context: mapped files, vectors that became tensors, memory of other
 //! frameworks.
 //!
-//! No engine allocated it, but the process holds it. So a context has accounts for it on each device: an
-//! account is an engine without memory that only has counters. An adopted block returns to its account when
-//! it is dropped, which runs the block's deleter and counts it out. Statistics, observers, and the rules by
-//! which contexts, handles and blocks outlive each other are those of every other allocator.
+//! No engine allocated it, but the process holds it. So a context has an [`ExternalAccount`] of each sort on
+//! each device. Its statistics, observers and lifetime are those of every other allocator.
 //!
 //! Budgets do not bound it: the memory exists already, and refusing to count it would not free any.
 
@@ -17,19 +15,11 @@ use std::sync::OnceLock;
 /// The accounts of one device.
 #[derive(Debug, Default)]
 pub(super) struct ExternalAccounts {
-    foreign: OnceLock<AllocatorRef<ExternalAccount>>,
-    mapped: OnceLock<AllocatorRef<ExternalAccount>>,
+    pub(super) foreign: OnceLock<AllocatorRef<ExternalAccount>>,
+    pub(super) mapped: OnceLock<AllocatorRef<ExternalAccount>>,
 }
 
 impl ExternalAccounts {
-    pub(super) fn foreign(&self) -> Option<&AllocatorRef<ExternalAccount>> {
-        self.foreign.get()
-    }
-
-    pub(super) fn mapped(&self) -> Option<&AllocatorRef<ExternalAccount>> {
-        self.mapped.get()
-    }
-
     /// Iterates over both accounts, as far as they exist.
     pub(super) fn all(&self) -> impl Iterator<Item = AllocatorRef> + '_ {
         self.foreign.get().into_iter().chain(self.mapped.get()).map(|account| account.clone().erase())

@@ -246,9 +246,9 @@ pub(super) fn stats_by_source(routes: &DeviceRoutes) -> Vec<(Source, Box<str>, S
             stats.extend(weak.stats().map(|(name, stats)| (Source::Explicit, name, stats)));
         }
     }
-    let external = [(Source::Foreign, routes.external.foreign()), (Source::Mapped, routes.external.mapped())];
+    let external = [(Source::Foreign, &routes.external.foreign), (Source::Mapped, &routes.external.mapped)];
     for (source, account) in external {
-        stats.extend(account.map(|account| (source, account.name().into(), account.stats())));
+        stats.extend(account.get().map(|account| (source, account.name().into(), account.stats())));
     }
     stats
 }

@@ -54,7 +54,7 @@ use self::observe::ObserverList;
 use self::routes::{Routes, RoutesRef};
 use crate::registry::{AllocatorConfig, registry};
 use orlop_alloc::engine_support::ContextHandle as _;
-use orlop_alloc::{AllocatorRef, DeviceMemory, Error, Result, Stats, engine_support::RegionDelivery};
+use orlop_alloc::{AllocatorRef, Error, Result, Stats, engine_support::RegionDelivery};
 use orlop_core::{Device, MemoryKind, StreamId};
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -262,12 +262,6 @@ impl Context {
             sum.has_unpinned |= stats.has_unpinned;
         }
         sum
-    }
-
-    /// Returns the memory of the device as the first allocator that knows it reports it.
-    pub(crate) fn memory_of_allocators(&self, device: Device) -> Option<DeviceMemory> {
-        use orlop_alloc::Allocator as _;
-        self.inner.routes.get(device)?.distinct().into_iter().find_map(|allocator| allocator.device_memory())
     }
 
     /// Returns the devices that have a registration or counted memory.

@@ -8,7 +8,7 @@ use orlop_sync::{SwapCell, UnreadValues};
 use std::sync::Arc;
 
 /// The observers of a context: one relaxed load while there are none.
-#[derive(Default)]
+#[derive(Debug, Default)]
 pub(super) struct ObserverList(SwapCell<Arc<[SharedObserver]>>);
 
 impl ObserverList {
@@ -27,12 +27,6 @@ impl ObserverList {
         if let Some(observers) = self.0.cloned() {
             observers.iter().for_each(|observer| observer.notify(event));
         }
-    }
-}
-
-impl std::fmt::Debug for ObserverList {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_list().entries(self.all()).finish()
     }
 }
 

@@ -120,12 +120,6 @@ impl Factory {
         self.priority
     }
 
-    /// Returns `true` if the factory also creates backings.
-    #[must_use]
-    pub fn has_backings(&self) -> bool {
-        self.make_backing.is_some()
-    }
-
     /// Creates an allocator.
     ///
     /// # Errors
@@ -154,7 +148,7 @@ impl fmt::Debug for Factory {
         f.debug_struct("Factory")
             .field("name", &self.name)
             .field("priority", &self.priority)
-            .field("has_backings", &self.has_backings())
+            .field("has_backings", &self.make_backing.is_some())
             .finish_non_exhaustive()
     }
 }

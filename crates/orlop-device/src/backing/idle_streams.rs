@@ -5,29 +5,18 @@ use crate::backing::EventId;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// Events that are complete at once or, for tests, only when they are waited for.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct IdleStreams {
-    /// Whether queried events are complete.
-    done: AtomicBool,
+    /// Whether queried events are incomplete.
+    pending: AtomicBool,
     events: AtomicU64,
     queries: AtomicU64,
     waits: AtomicU64,
 }
 
-impl Default for IdleStreams {
-    fn default() -> Self {
-        Self {
-            done: AtomicBool::new(true),
-            events: AtomicU64::new(0),
-            queries: AtomicU64::new(0),
-            waits: AtomicU64::new(0),
-        }
-    }
-}
-
 impl IdleStreams {
     pub(crate) fn set_events_done(&self, done: bool) {
-        self.done.store(done, Ordering::Relaxed);
+        self.pending.store(!done, Ordering::Relaxed);
     }
 
     /// Returns the number of recorded events.
@@ -54,7 +43,7 @@ impl IdleStreams {
 
     pub(crate) fn query(&self) -> bool {
         self.queries.fetch_add(1, Ordering::Relaxed);
-        self.done.load(Ordering::Relaxed)
+        !self.pending.load(Ordering::Relaxed)
     }
 
     pub(crate) fn wait(&self) {

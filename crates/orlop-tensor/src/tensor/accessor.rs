@@ -232,11 +232,6 @@ macro_rules! writing {
                 unsafe { place.as_mut() }
             }
 
-            /// Calls `f` on each element, in row-major order.
-            pub fn for_each(&mut self, f: impl FnMut(&mut T)) {
-                self.iter_mut().for_each(f);
-            }
-
             /// Iterates mutably over the elements in row-major order.
             pub fn iter_mut(&mut self) -> ElementsMut<'_, T> {
                 // SAFETY: inside the storage, exclusive while `self` is borrowed, and elements do not overlap

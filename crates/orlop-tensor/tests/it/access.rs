@@ -72,7 +72,7 @@ fn mutable_accessors_write_through_views() {
     assert!(elements.set([2], 102) && !elements.set([3], 0));
     // SAFETY: the index is below the sizes.
     *unsafe { elements.get_unchecked_mut([1]) } += 1;
-    elements.for_each(|element| *element += 1000);
+    elements.iter_mut().for_each(|element| *element += 1000);
     drop(elements);
     assert_eq!(tensor.to_vec::<i32>().unwrap(), [0, 1, 1100, 3, 4, 5, 1007, 7, 8, 9, 1102, 11]);
     let mut elements = tensor.accessor_mut::<i32, 2>().unwrap();

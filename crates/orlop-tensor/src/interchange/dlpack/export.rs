@@ -21,7 +21,6 @@ use std::ptr::{self, NonNull};
 /// The memory stays valid until the deleter is called, whatever happens to the tensor. The consumer sees
 /// later writes through the tensor, except after a write that makes a deferred copy. It must not read while
 /// the tensor is written.
-/// while the tensor is written.
 ///
 /// ```
 /// use orlop_tensor::{Tensor, interchange::dlpack};
