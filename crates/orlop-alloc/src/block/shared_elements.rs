@@ -1,6 +1,6 @@
 //! Elements with several owners: ranges of a [`TypedBlock`] that keep it alive.
 
-use crate::TypedBlock;
+use crate::{AllocationId, Tag, TypedBlock};
 use orlop_core::MemoryKind;
 use std::fmt;
 use std::ops::{Deref, Range};
@@ -72,6 +72,18 @@ impl<T> SharedElements<T> {
     #[must_use]
     pub fn kind(&self) -> MemoryKind {
         self.block.kind()
+    }
+
+    /// Returns the tag of the request.
+    #[must_use]
+    pub fn tag(&self) -> Tag {
+        self.block.tag()
+    }
+
+    /// Returns the id of the allocation.
+    #[must_use]
+    pub fn id(&self) -> AllocationId {
+        self.block.id()
     }
 }
 

@@ -106,6 +106,18 @@ impl<T> TypedBlock<T> {
     pub fn kind(&self) -> orlop_core::MemoryKind {
         self.block.kind()
     }
+
+    /// Returns the tag of the request.
+    #[must_use]
+    pub fn tag(&self) -> crate::Tag {
+        self.block.tag()
+    }
+
+    /// Returns the id of the allocation.
+    #[must_use]
+    pub fn id(&self) -> crate::AllocationId {
+        self.block.id()
+    }
 }
 
 impl<A: ?Sized + Allocator> AllocatorRef<A> {
