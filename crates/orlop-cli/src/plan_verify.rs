@@ -189,11 +189,16 @@ fn check_accesses(graph: &ModelPlan, accesses: &[u64]) -> Result<(), String> {
     }
 }
 
+/// An offset, and the memory if there are several.
+type Place = (u64, Option<usize>);
+
+/// The first step, the end and the bytes of a buffer, and its place.
+type PlacedUse = ([u64; 3], Place);
+
 /// Checks that the buffers, with their offsets and memories, are those of the tensors: then the bound and the
 /// verdict are theirs, too.
 fn check_buffers(graph: &ModelPlan, buffers: &[(&PlannedBuffer, u64, Option<usize>)]) -> Result<(), String> {
-    // Start, end and bytes, and the place, by buffer.
-    let mut found: Vec<Option<([u64; 3], (u64, Option<usize>))>> = vec![None; buffers.len()];
+    let mut found: Vec<Option<PlacedUse>> = vec![None; buffers.len()];
     let tensors = graph.graph.tensors.iter().filter_map(|tensor| {
         let used = [tensor.start, tensor.end, tensor.bytes];
         Some((tensor.buffer?, used, (tensor.offset?, tensor.space), &tensor.name))

@@ -6,7 +6,7 @@ use orlop_alloc::engine_support::{RawBlock, WeakAllocator};
 use orlop_alloc::{Allocator, AllocatorRef, Block, Request, Result, Usage};
 use orlop_core::Device;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// What the allocator's author does inside its methods.
 #[derive(Debug, Default)]
@@ -18,19 +18,23 @@ struct Script {
     is_dropped: Mutex<bool>,
 }
 
+fn locked<T>(value: &Mutex<T>) -> MutexGuard<'_, T> {
+    value.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 impl Script {
     fn play(&self) {
-        let weak = self.weak.lock().unwrap().take();
+        let weak = locked(&self.weak).take();
         if let Some(weak) = weak {
             assert!(weak.totals().is_some() && !weak.is_destroyed());
             assert!(weak.stats().is_some(), "a visit inside another");
-            let last = std::mem::take(&mut *self.last.lock().unwrap());
+            let last = std::mem::take(&mut *locked(&self.last));
             let ends = !last.is_empty();
             drop(last);
             assert_eq!(weak.is_destroyed(), ends);
-            assert!(!*self.is_dropped.lock().unwrap(), "it is dropped after its method");
+            assert!(!*locked(&self.is_dropped), "it is dropped after its method");
         }
-        assert!(!*self.panics.lock().unwrap(), "an author's panic");
+        assert!(!*locked(&self.panics), "an author's panic");
     }
 }
 
@@ -69,7 +73,7 @@ unsafe impl Allocator for Author {
 
 impl Drop for Author {
     fn drop(&mut self) {
-        *self.1.is_dropped.lock().unwrap() = true;
+        *locked(&self.1.is_dropped) = true;
     }
 }
 
@@ -77,7 +81,7 @@ fn author() -> (Arc<Script>, AllocatorRef, WeakAllocator) {
     let script = Arc::<Script>::default();
     let allocator = Author(Direct::new(System::new()), Arc::clone(&script)).into_ref().erase();
     let weak = allocator.downgrade();
-    *script.weak.lock().unwrap() = Some(weak.clone());
+    *locked(&script.weak) = Some(weak.clone());
     (script, allocator, weak)
 }
 
@@ -100,21 +104,21 @@ fn an_allocator_that_ends_inside_its_method_ends_after_it() {
         [|weak, _| weak.stats().is_some(), |weak, other| weak.wraps(other)];
     for call in calls {
         let (script, allocator, weak) = author();
-        script.last.lock().unwrap().push(allocator.allocate(&Request::new(100)).unwrap());
+        locked(&script.last).push(allocator.allocate(&Request::new(100)).unwrap());
         drop(allocator);
         assert!(!weak.is_destroyed());
         assert!(call(&weak, &other));
-        assert!(weak.is_destroyed() && *script.is_dropped.lock().unwrap());
+        assert!(weak.is_destroyed() && *locked(&script.is_dropped));
     }
 }
 
 #[test]
 fn a_panic_of_an_author_leaves_the_handle_usable() {
     let (script, allocator, weak) = author();
-    *script.panics.lock().unwrap() = true;
+    *locked(&script.panics) = true;
     assert!(catch_unwind(AssertUnwindSafe(|| weak.stats())).is_err());
-    *script.panics.lock().unwrap() = false;
+    *locked(&script.panics) = false;
     assert!(weak.stats().is_some() && weak.upgrade().is_some());
     drop(allocator);
-    assert!(weak.is_destroyed() && *script.is_dropped.lock().unwrap());
+    assert!(weak.is_destroyed() && *locked(&script.is_dropped));
 }
