@@ -4,6 +4,7 @@
 
 use std::panic::resume_unwind;
 use std::thread;
+use std::time::Duration;
 
 use crate::loom::SearchDepth;
 use crate::report::Report;
@@ -13,18 +14,26 @@ use crate::{checks, fuzz, golden, loom, mutate, powerset, san, setup, tidy, whee
 /// The folder of the repository's reference data.
 const TESTDATA: &str = "testdata";
 
-/// Runs every step and prints the summary. The steps go in two lanes at once, by the target folder that they
+/// On a machine on which steps would start later than this, they are skipped: it takes 40 minutes on most, and
+/// on no machine much more than an hour. The steps that come last have commands of their own.
+const LAST_START: Duration = Duration::from_secs(45 * 60);
+
+/// Runs every step, or only those that start in time, and prints the summary. The steps go in two lanes at once, by the target folder that they
 /// build in: Cargo lets one build at a time into a folder, and each lane alone leaves processors idle
 /// while it links and while single tests run.
-pub(crate) fn run(shell: &Shell, report: &mut Report, install: bool) {
+pub(crate) fn run(shell: &Shell, report: &mut Report, install: bool, is_whole: bool) {
     let shell = &shell.quiet();
+    if !is_whole {
+        report.limit_starts(LAST_START);
+    }
     if install {
         setup::run(shell, report);
     }
     report.step("fmt", || checks::fmt(shell));
     report.step("tidy", || tidy::run(shell));
     let apart = thread::scope(|scope| {
-        let apart = scope.spawn(|| with_own_folders(shell));
+        let others = report.for_other_steps();
+        let apart = scope.spawn(|| with_own_folders(shell, others));
         in_the_common_folder(shell, report);
         apart.join().unwrap_or_else(|panic| resume_unwind(panic))
     });
@@ -47,14 +56,13 @@ fn in_the_common_folder(shell: &Shell, report: &mut Report) {
 }
 
 /// Runs the steps that build in folders of their own, with other compilers or other flags.
-fn with_own_folders(shell: &Shell) -> Report {
-    let mut report = Report::default();
+fn with_own_folders(shell: &Shell, mut report: Report) -> Report {
     report.step("msrv", || checks::msrv(shell));
     report.step("fuzz --short", || fuzz::short(shell, None, fuzz::SHORT));
     report.step("loom", || loom::run(shell, SearchDepth::Short, None));
     report.step("loom --mutate", || mutate::run(shell, SearchDepth::Short, None));
-    report.step("san: address", || san::address(shell));
     report.step("san: thread", || san::thread(shell));
+    report.step("san: address", || san::address(shell));
     report.step("san: miri", || san::miri(shell, SearchDepth::Short));
     report
 }

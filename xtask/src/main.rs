@@ -56,6 +56,9 @@ enum Task {
         /// Use the installed tools only
         #[arg(long)]
         no_install: bool,
+        /// Run all steps, however late they start
+        #[arg(long)]
+        whole: bool,
     },
     /// Check the concurrent protocols in the loom model checker
     Loom {
@@ -191,7 +194,7 @@ fn main() -> ExitCode {
     let report = &mut Report::default();
     match Cli::parse().command {
         Task::Setup => setup::run(shell, report),
-        Task::Ci { no_install } => ci::run(shell, report, !no_install),
+        Task::Ci { no_install, whole } => ci::run(shell, report, !no_install, whole),
         Task::Loom { full, mutate, filter } => {
             let depth = if full { SearchDepth::Full } else { SearchDepth::Short };
             if mutate {

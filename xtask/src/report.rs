@@ -51,20 +51,37 @@ impl StepRow {
     }
 }
 
+fn too_late() -> Outcome {
+    Outcome::Skipped(
+        "it would start too late on this machine; `cargo xtask ci --whole` has no limit".to_owned(),
+    )
+}
+
 /// All steps of one run.
 #[derive(Debug)]
 pub(crate) struct Report {
     rows: Vec<StepRow>,
     start: Instant,
+    last_start: Option<Duration>,
 }
 
 impl Default for Report {
     fn default() -> Self {
-        Self { rows: Vec::new(), start: Instant::now() }
+        Self { rows: Vec::new(), start: Instant::now(), last_start: None }
     }
 }
 
 impl Report {
+    /// Starts no step later than this after the start of the run: it is skipped instead.
+    pub(crate) fn limit_starts(&mut self, last: Duration) {
+        self.last_start = Some(last);
+    }
+
+    /// Returns a report for other steps of the same run, with the same limit.
+    pub(crate) fn for_other_steps(&self) -> Self {
+        Self { rows: Vec::new(), ..*self }
+    }
+
     /// Runs a step, prints its line and records it. A failure does not stop later steps.
     pub(crate) fn step(&mut self, name: &str, work: impl FnOnce() -> Result<Outcome>) {
         println!("{}", self.silent_step(name, work).line(34));
@@ -82,7 +99,8 @@ impl Report {
 
     fn silent_step(&mut self, name: &str, work: impl FnOnce() -> Result<Outcome>) -> &StepRow {
         let start = Instant::now();
-        let (verdict, detail) = match work() {
+        let is_late = self.last_start.is_some_and(|last| start.duration_since(self.start) > last);
+        let (verdict, detail) = match if is_late { Ok(too_late()) } else { work() } {
             Ok(Outcome::Passed(detail)) => (StepVerdict::Passed, detail),
             Ok(Outcome::Skipped(why)) => (StepVerdict::Skipped, why),
             Err(error) => (StepVerdict::Failed, error.to_string()),
@@ -136,5 +154,18 @@ mod tests {
         assert_eq!(report.exit_code(), ExitCode::FAILURE);
         assert!(report.rows[1].line(4).starts_with("skipped: b"));
         assert!(report.rows[2].line(4).ends_with("2 defects"));
+    }
+
+    #[test]
+    fn a_step_that_would_start_too_late_is_skipped_visibly() {
+        let mut report = Report::default();
+        report.limit_starts(Duration::from_secs(3600));
+        report.step("in time", || Ok(Outcome::passed()));
+        report.limit_starts(Duration::ZERO);
+        let mut others = report.for_other_steps();
+        others.step("late", || Err(Error::Found { count: 1, what: "defects" }));
+        report.append(others);
+        assert_eq!(report.counts(), "1 passed, 0 failed, 1 skipped");
+        assert!(report.rows[1].line(4).contains("too late"));
     }
 }
