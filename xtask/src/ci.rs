@@ -14,13 +14,14 @@ use crate::{checks, fuzz, golden, loom, mutate, powerset, san, setup, tidy, whee
 /// The folder of the repository's reference data.
 const TESTDATA: &str = "testdata";
 
-/// On a machine on which steps would start later than this, they are skipped: it takes 40 minutes on most, and
-/// on no machine much more than an hour. The steps that come last have commands of their own.
+/// Steps that would start later than this are skipped. The whole takes 40 minutes on most machines of two
+/// processors, and with this little more than an hour on slower ones. What comes last has commands of its
+/// own.
 const LAST_START: Duration = Duration::from_secs(45 * 60);
 
-/// Runs every step, or only those that start in time, and prints the summary. The steps go in two lanes at once, by the target folder that they
-/// build in: Cargo lets one build at a time into a folder, and each lane alone leaves processors idle
-/// while it links and while single tests run.
+/// Runs every step, or only those that start in time, and prints the summary. The steps go in two lanes at
+/// once, by the target folder that they build in: Cargo lets one build at a time into a folder, and each lane
+/// alone leaves processors idle while it links and while single tests run.
 pub(crate) fn run(shell: &Shell, report: &mut Report, install: bool, is_whole: bool) {
     let shell = &shell.quiet();
     if !is_whole {
