@@ -13,7 +13,7 @@ use crate::error::{Error, Result};
 const SHOWN_LINES: usize = 300;
 
 /// The time limit of a program in `ci`: a test that hangs becomes a failed step.
-const CI_LIMIT: Duration = Duration::from_secs(30 * 60);
+const CI_LIMIT: Duration = Duration::from_secs(45 * 60);
 
 /// The location of the workspace, and the mode of running programs in it.
 #[derive(Debug, Clone)]
