@@ -113,7 +113,7 @@ fn verdicts(history: &History, sweeps: &[(u32, WhatIfReport)], file: &str) -> Ve
     most_urgent_first(&mut infos);
     let verdict = |info: &DeviceInfo| {
         let sweep = sweeps.iter().find(|(device, _)| *device == info.device).map(|(_, sweep)| sweep);
-        DeviceVerdict { device: info.device, verdict: RunVerdict::of(info, sweep, file) }
+        DeviceVerdict { device: info.device, verdict: RunVerdict::on_page(info, sweep, file) }
     };
     infos.iter().map(verdict).collect()
 }

@@ -60,12 +60,22 @@ impl RunVerdict {
     #[must_use]
     pub fn of(info: &DeviceInfo, sweep: Option<&WhatIfReport>, file: &str) -> Self {
         let file = quoted(file);
+        Self::judge(info, sweep, &file, &format!("orlop report {file} shows every block"))
+    }
+
+    /// As [`Self::of`], for the page of `orlop report`, which shows every block.
+    #[must_use]
+    pub fn on_page(info: &DeviceInfo, sweep: Option<&WhatIfReport>, file: &str) -> Self {
+        Self::judge(info, sweep, &quoted(file), "the page shows every block")
+    }
+
+    fn judge(info: &DeviceInfo, sweep: Option<&WhatIfReport>, file: &str, look: &str) -> Self {
         let remedy = if is_host(info.device) {
             "Settings of PyTorch do not apply to the host's memory.".to_owned()
         } else {
-            sweep.map_or_else(|| remedy::without_sweep(&file), |sweep| remedy::of(info, sweep))
+            sweep.map_or_else(|| remedy::without_sweep(file), |sweep| remedy::of(info, sweep))
         };
-        Self { finding: finding::of(info, sweep), remedy, next: next_step::of(info, &file) }
+        Self { finding: finding::of(info, sweep), remedy, next: next_step::of(info, look) }
     }
 
     /// Judges a recorded device from its description and from a sweep of settings, in `memory` bytes or in

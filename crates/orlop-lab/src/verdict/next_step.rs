@@ -5,11 +5,11 @@ use crate::analyze::{DeviceInfo, LIVE_AT_START, LiveMemory, NO_SITE};
 use crate::what_if::{DUMP_SNAPSHOT, RECORD_HISTORY};
 use orlop_core::ByteSize;
 
-pub(super) fn of(info: &DeviceInfo, file: &str) -> String {
+/// Returns the next step. `look` says where every block is shown.
+pub(super) fn of(info: &DeviceInfo, look: &str) -> String {
     if info.allocations == 0 {
         return format!("Record a run: call {RECORD_HISTORY} before it and {DUMP_SNAPSHOT} after it.");
     }
-    let look = format!("orlop report {file} shows every block");
     let Some(failed) = failure(info) else {
         return match holder(&info.peak.live) {
             Some(holder) => format!("At the peak, {holder}; {look}."),

@@ -51,6 +51,17 @@ fn a_run_without_loss_has_nothing_to_gain() {
     );
 }
 
+#[test]
+fn a_page_does_not_send_to_itself() {
+    let history = history(&[("segment_alloc", A, 100), ("alloc", A, 100)]);
+    let info = SnapshotInfo::of(&history, SiteNaming::default());
+    let told = RunVerdict::on_page(&info.devices[0], None, "run.pickle");
+    assert_eq!(
+        told.next,
+        "At the peak, train.py:7 step holds 100 MiB of 100 MiB; the page shows every block."
+    );
+}
+
 /// No allocator serves 300 MiB beside 100 MiB of live memory on a device of 350 MiB.
 #[test]
 fn what_no_allocator_could_serve_has_to_go() {

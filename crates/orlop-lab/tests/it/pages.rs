@@ -31,7 +31,7 @@ impl Page {
         most_urgent_first(&mut infos);
         let verdict = |info: &DeviceInfo| DeviceVerdict {
             device: info.device,
-            verdict: RunVerdict::of(info, None, "test.pickle"),
+            verdict: RunVerdict::on_page(info, None, "test.pickle"),
         };
         let verdicts: Vec<_> = infos.iter().map(verdict).collect();
         Self::with(&ReportData::new(history).verdicts(&verdicts))
