@@ -1,5 +1,5 @@
-//! Operators of ONNX Runtime's domain `com.microsoft.nchwc`, which it writes into models that it optimized for
-//! a CPU: images whose channels are in blocks of 8 or 16, as the CPU has it.
+//! Operators of ONNX Runtime's domain `com.microsoft.nchwc`, which it writes into models that it optimized
+//! for a CPU: images whose channels are in blocks of 8 or 16, as the CPU has it.
 
 use super::pool::pooled;
 use super::reduce::global;

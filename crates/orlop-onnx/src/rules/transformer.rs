@@ -1,5 +1,5 @@
-//! Operators of `com.microsoft` into which transformers are fused: attention of packed tokens, with caches and
-//! with linear states; projections of several matrices at once.
+//! Operators of `com.microsoft` into which transformers are fused: attention of packed tokens, with caches
+//! and with linear states; projections of several matrices at once.
 
 use super::contrib::{fused_product, halved, mean_of, packed_columns};
 use super::elementwise::{broadcast, broadcast_all, same};
