@@ -27,6 +27,7 @@ mod partitions;
 mod plan;
 mod plan_arguments;
 mod plan_capacity;
+mod plan_command;
 mod plan_input;
 mod plan_model;
 mod plan_output;
@@ -65,7 +66,8 @@ const INVALID: u8 = 2;
 /// depends on another one ends the process if it is invalid.
 pub fn run(arguments: impl IntoIterator<Item = OsString>, program: &ProgramCommand) -> u8 {
     allocators::register();
-    let command = match Arguments::try_parse_from(arguments) {
+    let words: Vec<OsString> = arguments.into_iter().collect();
+    let command = match Arguments::try_parse_from(&words) {
         Ok(arguments) => arguments.command,
         Err(error) => {
             // A closed output is not a failure of its own.
@@ -78,7 +80,10 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>, program: &ProgramComma
             Some(policy) => simulated::run(&arguments, policy),
             None => replay::run(&arguments, program),
         },
-        Command::Plan(arguments) => plan::run(&arguments),
+        Command::Plan(mut arguments) => {
+            arguments.words = words.iter().map(|word| word.to_string_lossy().into_owned()).collect();
+            plan::run(&arguments)
+        }
         Command::WhatIf(arguments) => what_if::run(&arguments),
         Command::WhyOom(arguments) => why_oom::run(&arguments),
         Command::Kv(arguments) => kv::run(&arguments),

@@ -4,9 +4,10 @@ use crate::arguments::refuse;
 use crate::output::{self, Failures};
 use crate::plan_arguments::{NodeOrder, PlanArguments};
 use crate::plan_capacity::CapacityEntry;
+use crate::plan_command;
 use crate::plan_input::PlanInput;
 use crate::plan_model::{self, SizedModel};
-use crate::plan_output::{write_page, write_plan, write_solution};
+use crate::plan_output::{judgement, write_page, write_plan, write_solution};
 use crate::plan_spaces;
 use crate::plan_verify;
 use crate::table::{self, bytes, count};
@@ -170,8 +171,9 @@ fn print_one(
     if arguments.json {
         return output::print_json(&answer.entry);
     }
-    let verdict = answer.entry.plan.judge(answer.entry.without_plan, &answer.entry.file);
-    output::print(&table::wrapped(&format!("{verdict}\n{}{}{written}", answer.head, text(answer))))
+    let verdict = answer.entry.plan.judge(answer.entry.without_plan, &plan_command::next(arguments));
+    let rest = table::wrapped(&format!("{}{}{written}", answer.head, text(answer)));
+    output::print(&(judgement(&verdict) + &rest))
 }
 
 /// Prints plans for several numbers, which may all have the same memory.
@@ -201,7 +203,8 @@ fn print_several(
     }
     let head = answers.first().map_or_else(String::new, |answer| answer.head.clone());
     let path = arguments.file.display().to_string();
-    let verdict = PlanFile::judge_all(answers.iter().map(|answer| &answer.entry.plan), &path);
+    let plans = answers.iter().map(|answer| &answer.entry.plan);
+    let verdict = PlanFile::judge_all(plans, &plan_command::next(arguments));
     let plans = answers.into_iter().map(|answer| answer.entry).collect();
     let entries = PlanEntries { file: path, source: "onnx", peak, plans };
     let mut written = String::new();
@@ -211,7 +214,8 @@ fn print_several(
     if arguments.json {
         return output::print_json(&entries);
     }
-    output::print(&table::wrapped(&format!("{verdict}\n{head}\n{}\n{written}", rows.trim_fmt())))
+    let rest = table::wrapped(&format!("{head}\n{}\n{written}", rows.trim_fmt()));
+    output::print(&(judgement(&verdict) + &rest))
 }
 
 /// Plans a problem that is no graph.
@@ -315,10 +319,7 @@ fn plan(arguments: &PlanArguments, problem: Problem, begin: Instant) -> Result<P
         Some(limit) => problem.limit_blocks(limit)?,
         None => problem,
     };
-    let budget = match arguments.budget {
-        Some(time) => SearchBudget::iterations(u64::MAX).within(time),
-        None => SearchBudget::short(problem.len()),
-    };
+    let budget = arguments.search_budget().unwrap_or_else(|| SearchBudget::short(problem.len()));
     let plan = Planner::new().budget(budget).capacity(arguments.capacity.unwrap_or(0)).plan(&problem);
     Ok(Planned { problem, plan, time: begin.elapsed() })
 }

@@ -1,7 +1,7 @@
 //! The command line of `orlop plan`.
 
 use clap::{Args, ValueEnum};
-use orlop::plan::{MinPeak, Space};
+use orlop::plan::{MinPeak, SearchBudget, Space};
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -85,6 +85,10 @@ pub(crate) struct PlanArguments {
     /// Prints JSON, an object as --output writes it, instead of a table
     #[arg(long)]
     pub(crate) json: bool,
+
+    /// All arguments as they were given, with the name of the program.
+    #[arg(skip)]
+    pub(crate) words: Vec<String>,
 }
 
 /// An order of a graph's nodes.
@@ -101,6 +105,11 @@ impl PlanArguments {
     pub(crate) fn is_for_model(&self) -> bool {
         let names = [!self.inputs.is_empty(), !self.bindings.is_empty(), !self.values.is_empty()];
         names.contains(&true) || !self.bounds.is_empty() || self.order != NodeOrder::Given
+    }
+
+    /// Returns the budget of `--budget`: all steps that the time has room for.
+    pub(crate) fn search_budget(&self) -> Option<SearchBudget> {
+        self.budget.map(|time| SearchBudget::iterations(u64::MAX).within(time))
     }
 
     /// Returns the search for an order. With a budget it has as many states as take about a half of it.

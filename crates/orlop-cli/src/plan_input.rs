@@ -126,7 +126,8 @@ fn is_problem(error: &CsvError) -> bool {
     }
 }
 
-fn is_onnx(path: &Path) -> bool {
+/// Returns `true` if the name is that of an ONNX model.
+pub(crate) fn is_onnx(path: &Path) -> bool {
     let name = path.file_name().unwrap_or_default().to_string_lossy().to_ascii_lowercase();
     name.strip_suffix(".gz").unwrap_or(&name).ends_with(".onnx")
 }

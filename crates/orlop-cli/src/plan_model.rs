@@ -1,6 +1,7 @@
 //! Sizes for the inputs of ONNX models, from the command line.
 
 use crate::plan_arguments::PlanArguments;
+use crate::plan_command::quoted;
 use crate::{output, table};
 use orlop::onnx::{InputSize, OnnxError, OnnxFile, OnnxInput, OnnxModel, OnnxReader, UnknownSize};
 use std::collections::BTreeSet;
@@ -142,11 +143,4 @@ fn bounds(unknown: &UnknownSize) -> Vec<String> {
         _ => (&unknown.value, "AxBx…"),
     };
     vec![format!("--bound {}={sizes}", quoted(name))]
-}
-
-/// Quotes a name for a shell, if it has to be.
-fn quoted(symbol: &str) -> String {
-    let symbol = table::plain(symbol);
-    let is_word = |letter: char| letter.is_ascii_alphanumeric() || "_.-:/".contains(letter);
-    if symbol.chars().all(is_word) { symbol } else { format!("'{}'", symbol.replace('\'', "'\\''")) }
 }

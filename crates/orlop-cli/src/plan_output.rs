@@ -3,12 +3,19 @@
 use crate::plan::{PlanEntry, Planned};
 use crate::plan_arguments::PlanArguments;
 use crate::plan_verify;
-use crate::table::{bytes, count};
+use crate::table::{self, bytes, count};
 use crate::target;
 use orlop::lab::plan::PlanPage;
+use orlop::lab::verdict::RunVerdict;
 use orlop::onnx::OnnxFile;
 use serde::Serialize;
 use std::path::Path;
+
+/// Formats a verdict and a blank line. Its third line is wrapped already.
+pub(crate) fn judgement(verdict: &RunVerdict) -> String {
+    let found = table::wrapped(&format!("{}\n{}", verdict.finding, verdict.remedy));
+    format!("{found}{}\n\n", verdict.next)
+}
 
 /// Writes a plan, reads it again and checks it. Returns a line about it.
 pub(crate) fn write_plan(

@@ -3,16 +3,15 @@
 use crate::arguments::refuse;
 use crate::output::{self, Failures};
 use crate::plan_arguments::{NodeOrder, PlanArguments};
+use crate::plan_command;
 use crate::plan_input::PlanInput;
 use crate::plan_model;
-use crate::plan_verify;
+use crate::plan_output::{judgement, write_plan};
 use crate::table::{self, bytes, count};
-use crate::target;
 use orlop::lab::plan::SpacesFile;
-use orlop::onnx::{ModelPlan, OnnxFile, OnnxModel};
-use orlop::plan::{NodeId, Problem, SearchBudget, SpacePlanner, SpacesPlan};
+use orlop::onnx::{ModelPlan, OnnxModel};
+use orlop::plan::{NodeId, Problem, SpacePlanner, SpacesPlan};
 use serde::Serialize;
-use std::path::Path;
 
 /// A plan for several memories, as JSON.
 #[derive(Serialize)]
@@ -50,32 +49,19 @@ pub(crate) fn run(arguments: &PlanArguments, input: PlanInput) -> Result<(), Fai
     let entry = entry.map_err(|error| wrong(&error))?;
     let mut written = String::new();
     if let Some(path) = &arguments.output {
-        written = write(path, arguments, &entry, model.as_deref())?;
+        written = write_plan(path, &arguments.file, &entry, model.as_deref())?;
     }
     if arguments.json {
         return output::print_json(&entry);
     }
-    output::print(&(text(&entry) + &written))
-}
-
-fn write(
-    path: &Path,
-    arguments: &PlanArguments,
-    entry: &SpacesEntry,
-    model: Option<&OnnxFile>,
-) -> Result<String, String> {
-    let json = serde_json::to_string_pretty(entry).map_err(|error| format!("cannot write JSON: {error}"))?;
-    let Some(size) = target::put_bytes(path, &arguments.file, (json + "\n").as_bytes())? else {
-        return Ok(String::new());
-    };
-    let buffers = count(plan_verify::check(path, model)?.buffers as u64);
-    Ok(format!("{}: {}, {buffers} offsets, verified\n", path.display(), bytes(size)))
+    let verdict = entry.plan.judge(&plan_command::next(arguments));
+    output::print(&(judgement(&verdict) + &text(&entry) + &written))
 }
 
 fn plan(arguments: &PlanArguments, problem: &Problem) -> Result<SpacesPlan, String> {
     let mut planner = SpacePlanner::new(arguments.spaces());
-    if let Some(time) = arguments.budget {
-        planner = planner.budget(SearchBudget::iterations(u64::MAX).within(time));
+    if let Some(budget) = arguments.search_budget() {
+        planner = planner.budget(budget);
     }
     planner.plan(problem).map_err(|error| error.to_string())
 }
@@ -132,6 +118,5 @@ fn text(entry: &SpacesEntry) -> String {
         ];
         rows.add_row(table::row([&*table::plain(&space.name)], numbers));
     }
-    let verdict = table::wrapped(&entry.plan.judge(&entry.file).to_string());
-    format!("{verdict}\n{}\n\n{}\n", entry.file, rows.trim_fmt())
+    format!("{}\n\n{}\n", entry.file, rows.trim_fmt())
 }

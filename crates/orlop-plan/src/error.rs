@@ -114,6 +114,30 @@ pub enum ProblemError {
         /// The end of the range.
         end: u64,
     },
+    /// There is no such stream.
+    #[error("there is no stream {stream}")]
+    NoStream {
+        /// The number of the stream.
+        stream: usize,
+    },
+    /// There is no such step.
+    #[error("there is no step {step}")]
+    NoStep {
+        /// The number of the step.
+        step: usize,
+    },
+    /// No step uses a buffer.
+    #[error("buffer {index}: no step uses it")]
+    NeverUsed {
+        /// The index of the buffer.
+        index: usize,
+    },
+    /// More pairs of buffers than planners can keep apart are not ordered.
+    #[error("more than {limit} pairs of buffers are used by streams that do not wait for each other")]
+    TooManyPairs {
+        /// The maximum number of pairs.
+        limit: usize,
+    },
     /// There are more buffers than a problem may have.
     #[error("a problem has at most {limit} buffers")]
     TooMany {

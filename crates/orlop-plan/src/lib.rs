@@ -12,6 +12,7 @@
 //! | describe the buffers and their lifetimes | [`Problem`], [`ProblemBuilder`], [`Buffer`]; files: [`csv`] |
 //! | lifetimes from a graph; orders with a small peak | [`GraphBuilder`], [`Graph`], [`MinPeak`] |
 //! | compute the live bytes over time, and the bound | [`Problem::load_profile`], [`Problem::lower_bound`] |
+//! | lifetimes on concurrent streams, from the waits between them | [`ConcurrentBuilder`] |
 //! | plan | [`Planner`]; for comparison [`greedy_by_size`], the common planner |
 //! | fix offsets, reserve ranges | [`ProblemBuilder::fix`], [`ProblemBuilder::reserve`] |
 //! | place buffers in others: views, concatenations, aliases | [`ProblemBuilder::place_in`] |
@@ -56,6 +57,7 @@ struct Readme;
 mod buffer;
 mod capacity;
 mod chain;
+mod concurrent;
 mod conflicts;
 mod constraint;
 pub mod csv;
@@ -82,6 +84,7 @@ mod verify;
 mod witness;
 
 pub use self::buffer::Buffer;
+pub use self::concurrent::{ConcurrentBuilder, StreamStep};
 pub use self::csv::error::{CsvError, ProblemColumn};
 pub use self::error::{BufferRef, PlanError, ProblemError};
 pub use self::graph::{FoundOrder, Graph, GraphBuilder, GraphError, GraphProblem, MinPeak, NodeId, ValueId};

@@ -92,6 +92,40 @@ fn what_is_missing_is_asked_for_with_the_line_to_type() {
     assert!(complaint(&orlop(&["plan", &path, "--input", "waveforms=1xN"]), 2).contains("expected sizes"));
 }
 
+/// Executes a command of the verdict as a shell does, in the folder.
+#[cfg(unix)]
+fn pasted(folder: &Folder, verdict: &str, effect: &str) -> String {
+    let at = verdict.find("\norlop ").expect("a command") + 1;
+    let line = &verdict[at..at + verdict[at..].find(effect).expect("what it does")];
+    let program = std::path::Path::new(env!("CARGO_BIN_EXE_orlop")).parent().expect("a folder");
+    let mut shell = std::process::Command::new("sh");
+    let path = std::env::join_paths([program, "/usr/bin".as_ref(), "/bin".as_ref()]).expect("paths");
+    stdout(
+        &shell
+            .args(["-c", line.trim_end()])
+            .current_dir(folder.all())
+            .env("PATH", path)
+            .output()
+            .expect("sh"),
+    )
+}
+
+#[cfg(unix)]
+#[test]
+fn the_command_of_the_verdict_works_as_it_is_printed() {
+    let folder = Folder::with(&[]);
+    let whisper = folder.path("it's a model.onnx.gz");
+    fs::copy(model("onnx_asr__whisper80"), &whisper).expect("a model");
+    let inputs = ["--input", "waveforms=2x32000", "--input", "waveforms_lens=2", "--budget", "5ms"];
+    for more in [&[][..], &["--space", "sram=4MiB", "--space", "dram=1GiB@3"], &["--capacity", "1GiB"]] {
+        let first = stdout(&orlop(&[&["plan", &whisper], &inputs[..], more].concat()));
+        let second = pasted(&folder, &first, "writes the offsets.");
+        assert!(second.contains("offsets, verified"), "{first}\n{second}");
+        let third = pasted(&folder, &second, "checks the plan again.");
+        assert!(third.contains("it is one of"), "{second}\n{third}");
+    }
+}
+
 #[test]
 fn several_plans_have_one_block() {
     let path = model("onnx_asr__resample_24_16");

@@ -2,13 +2,13 @@
 //! can exist, and what to do.
 
 use super::{PlanFile, SpacesFile, Unplanned};
-use crate::verdict::{RunVerdict, counted, quoted};
+use crate::verdict::{RunVerdict, counted};
 use orlop_core::ByteSize;
 
 impl PlanFile {
-    /// Judges the plan beside the same buffers without one. `file` is the problem, as commands name it.
+    /// Judges the plan beside the same buffers without one. `next` is the third line, what to do next.
     #[must_use]
-    pub fn judge(&self, unplanned: Unplanned, file: &str) -> RunVerdict {
+    pub fn judge(&self, unplanned: Unplanned, next: &str) -> RunVerdict {
         let (buffers, peak) = (counted(self.buffers.len(), "buffer"), ByteSize(self.peak));
         let apart = ByteSize(unplanned.sum);
         let bound = match self.gap > 0.0 {
@@ -18,13 +18,13 @@ impl PlanFile {
         RunVerdict::new(
             format!("One block of {peak} is enough for {buffers}, which take {apart} apart."),
             bound,
-            writes(file),
+            next.to_owned(),
         )
     }
 
-    /// Judges plans for several sizes of the same buffers.
+    /// Judges plans for several sizes of the same buffers. `next` is the third line.
     #[must_use]
-    pub fn judge_all<'a>(plans: impl IntoIterator<Item = &'a Self>, file: &str) -> RunVerdict {
+    pub fn judge_all<'a>(plans: impl IntoIterator<Item = &'a Self>, next: &str) -> RunVerdict {
         let (mut count, mut optimal, mut peak) = (0, 0, 0);
         for plan in plans {
             (count, peak) = (count + 1, plan.peak.max(peak));
@@ -33,15 +33,15 @@ impl PlanFile {
         RunVerdict::new(
             format!("One block of {} is enough for each of {count} plans.", ByteSize(peak)),
             format!("{optimal} of them are optimal: no plan with these lifetimes is smaller."),
-            writes(file),
+            next.to_owned(),
         )
     }
 }
 
 impl SpacesFile {
-    /// Judges the plan. `file` is the problem, as commands name it.
+    /// Judges the plan. `next` is the third line, what to do next.
     #[must_use]
-    pub fn judge(&self, file: &str) -> RunVerdict {
+    pub fn judge(&self, next: &str) -> RunVerdict {
         let used = self.spaces.iter().filter(|space| space.plan.peak > 0);
         let used: Vec<String> =
             used.map(|space| format!("{} of {}", ByteSize(space.plan.peak), space.name)).collect();
@@ -49,13 +49,9 @@ impl SpacesFile {
         RunVerdict::new(
             format!("The buffers fit in {used}."),
             format!("The cost is {}: {}.", self.cost, self.verdict),
-            writes(file),
+            next.to_owned(),
         )
     }
-}
-
-fn writes(file: &str) -> String {
-    format!("orlop plan {} -o plan.json writes the offsets.", quoted(file))
 }
 
 #[cfg(test)]
@@ -70,10 +66,10 @@ mod tests {
             Problem::new(buffers.map(|(time, bytes)| Buffer::unaligned(time, bytes))).expect("a problem");
         let mut plan = PlanFile::new(&problem, &Planner::new().plan(&problem));
         let unplanned = Unplanned::of(&problem);
-        let verdict = plan.judge(unplanned, "a b.csv");
+        let verdict = plan.judge(unplanned, "Write it.");
         assert_eq!(verdict.finding, "One block of 200 B is enough for 3 buffers, which take 300 B apart.");
         assert!(verdict.remedy.starts_with("It is optimal"), "{verdict}");
-        assert_eq!(verdict.next, "orlop plan 'a b.csv' -o plan.json writes the offsets.");
+        assert_eq!(verdict.next, "Write it.");
         let optimal = plan.clone();
         (plan.peak, plan.gap, plan.verdict) = (250, 0.25, "within 25.00 %".to_owned());
         assert_eq!(plan.judge(unplanned, "a").remedy, "It is within 25.00 % of the lower bound, 200 B.");

@@ -23,6 +23,7 @@ pub(crate) mod types {
     pub(crate) const BOOL: i32 = 9;
     pub(crate) const FLOAT16: i32 = 10;
     pub(crate) const DOUBLE: i32 = 11;
+    pub(crate) const UINT32: i32 = 12;
     pub(crate) const BFLOAT16: i32 = 16;
 }
 

@@ -20,7 +20,7 @@ pub(super) const OPERATORS: &[Operator] = &[
     over_first("BiasDropout", same),
     own("BiasAdd", same),
     own("BiasSoftmax", same),
-    own("BiasSplitGelu", split_gelu),
+    own("BiasSplitGelu", halved),
     own("Inverse", same),
     own("Trilu", same),
     own("QLinearSigmoid", same),
@@ -31,13 +31,17 @@ pub(super) const OPERATORS: &[Operator] = &[
     own("QLinearConv", |call| {
         one(call.data_type(7), with_channels(call, |shape| convolved(call, shape, 3))?)
     }),
+    own("NhwcConv", |call| one(call.data_type(0), channels_last(call, |shape| convolved(call, shape, 1))?)),
+    own("NhwcFusedConv", |call| {
+        one(call.data_type(0), channels_last(call, |shape| convolved(call, shape, 1))?)
+    }),
     own("QLinearConcat", concat_quantized),
     own("QLinearAveragePool", |call| {
         one(call.data_type(0), with_channels(call, |shape| pooled(call, shape))?)
     }),
     own("NhwcMaxPool", |call| one(call.data_type(0), channels_last(call, |shape| pooled(call, shape))?)),
     own("QLinearGlobalAveragePool", pool_quantized),
-    own("QLinearReduceMean", mean_quantized),
+    own("QLinearReduceMean", |call| mean_of(call, call.data_type(0))),
     own("QLinearWhere", where_quantized),
     own("QuantizeLinear", quantize),
     own("DequantizeLinear", dequantize),
@@ -120,7 +124,8 @@ fn gather_quantized(call: &Call<'_>) -> Outcome {
     one(call.data_type(2), gathered)
 }
 
-fn split_gelu(call: &Call<'_>) -> Outcome {
+/// Halves the last dimension.
+pub(super) fn halved(call: &Call<'_>) -> Outcome {
     let mut shape = call.shape(0)?.to_vec();
     let last = shape.last_mut().ok_or(Fault::Invalid("its input is a scalar"))?;
     *last = last.divide(Range::exactly(2)).ok_or(Fault::Unknown)?;
@@ -156,7 +161,8 @@ fn pool_quantized(call: &Call<'_>) -> Outcome {
     one(call.data_type(0), shape)
 }
 
-fn mean_quantized(call: &Call<'_>) -> Outcome {
+/// Reduces along the axes of an attribute.
+pub(super) fn mean_of(call: &Call<'_>, data_type: i32) -> Outcome {
     let shape = call.shape(0)?;
     let axes = call.ints("axes").unwrap_or_default();
     let mut is_reduced = vec![axes.is_empty(); shape.len()];
@@ -168,30 +174,37 @@ fn mean_quantized(call: &Call<'_>) -> Outcome {
         false => Some(size),
         true => keeps.then_some(Range::exactly(1)),
     });
-    one(call.data_type(0), kept.collect())
+    one(data_type, kept.collect())
 }
 
 /// Weights of N rows, whose packed form does not say it.
 fn quantized_weights(call: &Call<'_>) -> Outcome {
+    packed_columns(call, "N")
+}
+
+/// A product with as many columns as an attribute says.
+pub(super) fn packed_columns(call: &Call<'_>, columns: &str) -> Outcome {
     let mut shape = call.shape(0)?.to_vec();
     *shape.last_mut().ok_or(Fault::Invalid("its input is a scalar"))? =
-        Range::exactly(call.int("N").ok_or(Fault::Unknown)?);
+        Range::exactly(call.int(columns).ok_or(Fault::Unknown)?);
     one(call.data_type(0), shape)
 }
 
-fn fused_product(call: &Call<'_>) -> Outcome {
-    let side = |index: usize, is_transposed: bool| {
+/// A matrix may have its rows in front of the batch.
+pub(super) fn fused_product(call: &Call<'_>) -> Outcome {
+    let side = |index: usize, is_batch_transposed: bool, is_transposed: bool| {
         let mut shape = call.shape(index)?.to_vec();
         let rank = shape.len();
+        if is_batch_transposed && rank > 1 {
+            shape[..rank - 1].rotate_left(1);
+        }
         if is_transposed && rank > 1 {
             shape.swap(rank - 1, rank - 2);
         }
         Ok(shape)
     };
-    if call.flag("transBatchA") || call.flag("transBatchB") {
-        return Err(Fault::Unknown);
-    }
-    let (left, right) = (side(0, call.flag("transA"))?, side(1, call.flag("transB"))?);
+    let left = side(0, call.flag("transBatchA"), call.flag("transA"))?;
+    let right = side(1, call.flag("transBatchB"), call.flag("transB"))?;
     one(call.data_type(0), super::matmul::multiplied(&left, &right)?)
 }
 
@@ -280,6 +293,7 @@ fn multi_head(call: &Call<'_>) -> Outcome {
         of(vec![batch, length, heads.multiply(value_size)]),
         of(vec![batch, heads, total, key_size]),
         of(vec![batch, heads, total, value_size]),
+        of(vec![batch, heads, length, total]),
     ])
 }
 
@@ -306,16 +320,15 @@ fn group_query(call: &Call<'_>) -> Outcome {
         };
         Ok(vec![batch, key_heads, total, size])
     };
-    let output = Tensor::new(data_type, vec![batch, length, query_heads.multiply(size)]).into();
+    let output: Fact = Tensor::new(data_type, vec![batch, length, query_heads.multiply(size)]).into();
+    let with_state = |data_type: i32, shape: Vec<Range>| {
+        let scores = Tensor::new(call.data_type(0), vec![batch, query_heads, length, shape[2]]);
+        let present = Fact::from(Tensor::new(data_type, shape));
+        vec![output.clone(), present.clone(), present, scores.into()]
+    };
     Ok(match present() {
-        Ok(shape) => {
-            let present = Fact::from(Tensor::new(call.data_type(3), shape));
-            vec![output, present.clone(), present]
-        }
-        Err(_) if !call.has(3) => {
-            let present = Fact::from(Tensor::new(data_type, vec![batch, key_heads, length, size]));
-            vec![output, present.clone(), present]
-        }
+        Ok(shape) => with_state(call.data_type(3), shape),
+        Err(_) if !call.has(3) => with_state(data_type, vec![batch, key_heads, length, size]),
         Err(_) => vec![output],
     })
 }

@@ -18,7 +18,8 @@
 //! | `sequence` | sequences, optional values, strings |
 //! | `bounded` | results whose number depends on data: NonZero, NonMaxSuppression, … |
 //! | `learn` | `ai.onnx.ml`, losses and optimizers |
-//! | `contrib` | `com.microsoft` |
+//! | `contrib`, `transformer` | `com.microsoft` |
+//! | `nchwc` | `com.microsoft.nchwc` |
 
 mod bounded;
 mod contrib;
@@ -28,6 +29,7 @@ mod gather;
 mod layout;
 mod learn;
 mod matmul;
+mod nchwc;
 mod normalize;
 mod pool;
 mod quantize;
@@ -38,6 +40,7 @@ mod resize;
 mod sequence;
 mod shape;
 mod signal;
+mod transformer;
 mod window;
 
 use crate::infer::{Call, Outcome};
@@ -118,7 +121,9 @@ static STANDARD: LazyLock<Table> = LazyLock::new(|| {
 
 static LEARNING: LazyLock<Table> = LazyLock::new(|| table(&[learn::OPERATORS]));
 
-static CONTRIB: LazyLock<Table> = LazyLock::new(|| table(&[contrib::OPERATORS]));
+static CONTRIB: LazyLock<Table> = LazyLock::new(|| table(&[contrib::OPERATORS, transformer::OPERATORS]));
+
+static BLOCKED: LazyLock<Table> = LazyLock::new(|| table(&[nchwc::OPERATORS]));
 
 /// Returns `true` for the names of ONNX's own domain.
 pub(crate) fn is_standard(domain: &str) -> bool {
@@ -131,6 +136,7 @@ pub(crate) fn find(domain: &str, name: &str) -> Option<&'static Operator> {
         "" | "ai.onnx" | "ai.onnx.preview" => &STANDARD,
         "ai.onnx.ml" | "ai.onnx.preview.training" => &LEARNING,
         "com.microsoft" => &CONTRIB,
+        "com.microsoft.nchwc" => &BLOCKED,
         _ => return None,
     };
     table.get(name).copied()

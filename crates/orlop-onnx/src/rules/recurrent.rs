@@ -22,6 +22,12 @@ pub(super) fn recurrent(call: &Call<'_>) -> Outcome {
         0 => ([first, directions, second, hidden], [directions, second, hidden]),
         _ => ([first, second, directions, hidden], [first, directions, hidden]),
     };
+    for initial in [5, 6].iter().filter_map(|&index| call.shape(index).ok()) {
+        let fits = |(size, state): (&Range, &Range)| size.intersection(*state).is_some();
+        if initial.len() != last.len() || !initial.iter().zip(&last).all(fits) {
+            return Err(Fault::Invalid("its initial state has other sizes"));
+        }
+    }
     let last = Tensor::new(data_type, last.to_vec());
     Ok(vec![Tensor::new(data_type, all.to_vec()).into(), last.clone().into(), last.into()])
 }

@@ -222,3 +222,19 @@ fn elements_of_inputs_decide_sizes() {
     let model = OnnxReader::new().value("target", &[5.0, 4.0]).resolve(&file).expect("elements");
     assert_eq!(sizes(&model, "y"), [5, 4]);
 }
+
+/// A state that the file has is for one batch.
+#[test]
+fn an_initial_state_fits_its_layer() {
+    let model = |batch: i64| {
+        let inputs = ["x", "w", "r", "", "", "state"];
+        let layer = with(node("GRU", &inputs, &["", "y"]), vec![int("hidden_size", 2)]);
+        let mut graph = graph(info("x", FLOAT, vec![size(4), size(batch), size(3)]), vec![layer]);
+        graph.initializer =
+            vec![weight("w", &[1, 6, 3]), weight("r", &[1, 6, 2]), weight("state", &[1, 1, 2])];
+        OnnxReader::new().resolve(&file(graph))
+    };
+    assert_eq!(sizes(&model(1).expect("one state"), "y"), [1, 1, 2]);
+    let error = model(2).expect_err("two batches").to_string();
+    assert!(error.contains("its initial state has other sizes"), "{error}");
+}

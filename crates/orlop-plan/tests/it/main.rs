@@ -1,6 +1,7 @@
 //! The public interface: problems in `testdata`, random ones, tiny ones with all plans, untrusted files, and
 //! graphs.
 
+mod concurrent;
 mod conflicts;
 mod constrained;
 mod graph;
