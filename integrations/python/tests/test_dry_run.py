@@ -279,6 +279,13 @@ states = torch.randn(2, 4, 3, device="cuda", requires_grad=True)
 states[ids != 0].sum().backward()
 states[:, :3][(ids != 0)[:, :3]].sum().backward()
 
+# So does the part of the forward pass that a backward pass computes again.
+def selected(states):
+    kept = states[ids != 0].square()
+    return kept.sum() * states[:, : int((ids != 0).sum(1).max())].sum()
+for is_reentrant in (False, True):
+    torch.utils.checkpoint.checkpoint(selected, states, use_reentrant=is_reentrant).backward()
+
 # The mean of nothing is not a number; healthy training has none.
 assert not x[:0].mean().isnan()
 

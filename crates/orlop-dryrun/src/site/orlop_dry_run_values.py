@@ -367,6 +367,7 @@ def compute_on_host(torch, library):
     graph = torch.autograd.graph
     if hasattr(graph, "_engine_run_backward"):
         replaced.leave_out(graph, "_engine_run_backward", (torch.autograd, graph))
+        replaced.compute_again(torch.enable_grad)
     replay = torch.cuda.CUDAGraph.replay
 
     @functools.wraps(replay)
@@ -400,6 +401,11 @@ class Replaced:
                 registered.impl(name, operation, "CUDA", with_keyset=True)
         return registered
 
+    def suspend(self):
+        self.registered, registered = None, self.registered
+        if registered is not None:
+            registered._destroy()
+
     def leave_out(self, module, name, importers):
         """Replaces nothing but `IN_BACKWARD` in a backward pass. Autograd adds gradients in place if nothing else has
         a reference to them; a tensor that Python saw has one."""
@@ -409,8 +415,7 @@ class Replaced:
         def run_without(*arguments, **named):
             if self.registered is None:
                 return run(*arguments, **named)
-            self.registered, registered = None, self.registered
-            registered._destroy()
+            self.suspend()
             try:
                 return run(*arguments, **named)
             finally:
@@ -419,6 +424,26 @@ class Replaced:
         for importer in importers:
             if getattr(importer, name, None) is run:
                 setattr(importer, name, run_without)
+
+    def compute_again(self, enable_grad):
+        """Replaces the operations where a backward pass computes a part of the forward pass again, as `checkpoint`
+        does: with gradients enabled."""
+        enter, leave = enable_grad.__enter__, enable_grad.__exit__
+
+        @functools.wraps(enter)
+        def enter_and_register(guard):
+            enter(guard)
+            if self.registered is None:
+                self.register()
+                guard.is_computed_again = True
+
+        @functools.wraps(leave)
+        def suspend_and_leave(guard, *exception):
+            if guard.__dict__.pop("is_computed_again", False):
+                self.suspend()
+            return leave(guard, *exception)
+
+        enable_grad.__enter__, enable_grad.__exit__ = enter_and_register, suspend_and_leave
 
 
 def replacement(torch, values, name):

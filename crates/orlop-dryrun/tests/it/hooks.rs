@@ -128,6 +128,18 @@ with tempfile.TemporaryDirectory() as folder:
     library = run(folder, 'site-packages/torch/nn.py', 'def call(): return lines.line_of(sys._getframe())')
     program = run(folder, 'train.py', '\\n\\ndef forward(call):\\n    return call()')
     print(program['forward'](library['call']))
+    # Of this folder's code alone, the line is that of the backward pass for which another thread waits.
+    own = run(os.path.dirname(lines.__file__), 'values.py', 'def call(): return lines.line_of(sys._getframe())')
+    print(program['forward'](own['call']))
+    engine = run(folder, 'site-packages/torch/autograd/graph.py', '''
+import threading
+named = []
+def _engine_run_backward():
+    engine = threading.Thread(target=lambda: named.append(lines.line_of(None)))
+    engine.start(), engine.join()
+    return named[0]
+''')
+    print(program['forward'](engine['_engine_run_backward']))
 print(lines.line_of(None) == '')
 import ctypes
 buffer = ctypes.create_string_buffer(8)
@@ -135,7 +147,10 @@ lines.write_line(ctypes.addressof(buffer), 8)
 print(len(buffer.value))
 ";
     if let Some(printed) = run(script) {
-        assert_eq!(printed.lines().collect::<Vec<_>>(), ["train.py:4 forward", "True", "7"]);
+        assert_eq!(
+            printed.lines().collect::<Vec<_>>(),
+            ["train.py:4 forward", "train.py:4 forward", "train.py:4 forward", "True", "7"]
+        );
     }
 }
 
