@@ -8,7 +8,8 @@ LIBRARY = "liborlop_dryrun_cuda.so"
 HERE = os.path.dirname(os.path.abspath(__file__)) + os.sep
 
 # Folders of code that is not the program's: Python's own, packages, and this one.
-OTHERS = (os.path.dirname(os.__file__) + os.sep, HERE, f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
+PACKAGES = f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}"
+OTHERS = (os.path.dirname(os.__file__) + os.sep, HERE, *PACKAGES)
 
 # PyTorch's function in which a thread waits for a backward pass, which other threads run.
 BACKWARD = "_engine_run_backward"
