@@ -291,6 +291,9 @@ for is_reentrant in (False, True):
 # The mean of nothing is not a number; healthy training has none.
 assert not x[:0].mean().isnan()
 
+# What is printed decides nothing.
+print(x, loss, noise)
+
 # Noise: each is repeated once, and bins are even.
 assert x.repeat_interleave(noise, 0).shape == (8, 3)
 offsets = noise.bincount(minlength=4).cumsum(0)

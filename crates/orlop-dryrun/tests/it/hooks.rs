@@ -189,3 +189,28 @@ hooks.broadcast_through_store(types.SimpleNamespace())
         );
     }
 }
+
+#[test]
+fn what_is_printed_raises_no_doubts() {
+    let script = "
+silence = [0]
+def swap(value):
+    silence[0], before = value, silence[0]
+    return before
+def text_of(tensor, tensor_contents=None):
+    if tensor == 'invalid':
+        raise ValueError
+    return tensor, tensor_contents, silence[0]
+torch = types.SimpleNamespace(_tensor_str=types.SimpleNamespace(_str=text_of))
+hooks.print_without_doubts(torch, swap)
+print(*torch._tensor_str._str('tensor', tensor_contents='contents'), silence[0])
+try:
+    torch._tensor_str._str('invalid')
+except ValueError:
+    print(silence[0])
+hooks.print_without_doubts(types.SimpleNamespace(), swap)
+";
+    if let Some(printed) = run(script) {
+        assert_eq!(printed.lines().collect::<Vec<_>>(), ["tensor contents 1 0", "0"]);
+    }
+}
