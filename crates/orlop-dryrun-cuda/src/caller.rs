@@ -115,8 +115,8 @@ pub(crate) extern "C" fn orlop_dry_run_name_callers(function: Option<NameCaller>
     NAME_CALLER.store(function.map_or(0, |function| (function as *const ()).expose_provenance()), Relaxed);
 }
 
-/// Sets whether what this thread does decides nothing of the program, such as printing a tensor; returns whether
-/// it was so.
+/// Sets whether what this thread does decides nothing of the program, such as printing a tensor. Returns
+/// whether it was so.
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn orlop_dry_run_swap_silence(is_silent: i32) -> i32 {
     i32::from(IS_SILENT.replace(is_silent != 0))

@@ -129,7 +129,8 @@ with tempfile.TemporaryDirectory() as folder:
     program = run(folder, 'train.py', '\\n\\ndef forward(call):\\n    return call()')
     print(program['forward'](library['call']))
     # Of this folder's code alone, the line is that of the backward pass for which another thread waits.
-    own = run(os.path.dirname(lines.__file__), 'values.py', 'def call(): return lines.line_of(sys._getframe())')
+    here = os.path.dirname(lines.__file__)
+    own = run(here, 'values.py', 'def call(): return lines.line_of(sys._getframe())')
     print(program['forward'](own['call']))
     engine = run(folder, 'site-packages/torch/autograd/graph.py', '''
 import threading
