@@ -55,10 +55,15 @@ const MAX_NAME: usize = 512;
 thread_local! {
     /// How many of each kind this thread noted since its last call. Without a destructor.
     static NOTED: Cell<[u64; Guess::ALL.len()]> = const { Cell::new([0; Guess::ALL.len()]) };
+    /// Whether what this thread does decides nothing of the program.
+    static IS_SILENT: Cell<bool> = const { Cell::new(false) };
 }
 
 /// Notes what the current call decided.
 pub(crate) fn note(guess: Guess) {
+    if IS_SILENT.get() {
+        return;
+    }
     let mut noted = NOTED.get();
     noted[guess as usize] += 1;
     NOTED.set(noted);
@@ -108,4 +113,11 @@ pub(crate) fn line() -> String {
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn orlop_dry_run_name_callers(function: Option<NameCaller>) {
     NAME_CALLER.store(function.map_or(0, |function| (function as *const ()).expose_provenance()), Relaxed);
+}
+
+/// Sets whether what this thread does decides nothing of the program, such as printing a tensor. Returns
+/// whether it was so.
+#[unsafe(no_mangle)]
+pub(crate) extern "C" fn orlop_dry_run_swap_silence(is_silent: i32) -> i32 {
+    i32::from(IS_SILENT.replace(is_silent != 0))
 }

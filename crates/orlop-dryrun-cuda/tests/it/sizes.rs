@@ -60,6 +60,10 @@ fn a_mask_has_the_elements_that_were_copied_or_are_assumed() {
     assert_eq!(counted(&process, mask, 5, &[SECOND_PASS]), 3);
     // Not the mask that was copied: its size differs.
     assert_eq!(counted(&process, mask, 4096, &[]), 1024);
+    // What is printed decides nothing, and is not in the report.
+    assert_eq!(process.call1("orlop_dry_run_swap_silence", 1), 0);
+    assert_eq!(counted(&process, mask, 4096, &[]), 1024);
+    assert_eq!(process.call1("orlop_dry_run_swap_silence", 0), 1);
     // More elements than have 32 bits.
     assert_eq!(counted(&process, mask, 1 << 40, &[]), 1 << 38);
     // Cleared memory, into which a kernel may have written since.

@@ -56,6 +56,23 @@ def skip_checkpoints(torch):
         torch.save = skipping(torch.save, "torch.save", target_of)
 
 
+def print_without_doubts(torch, swap_silence):
+    """To print a tensor, PyTorch selects its elements that are not zero: for their format alone."""
+    text_of = getattr(getattr(torch, "_tensor_str", None), "_str", None)
+    if text_of is None:
+        return
+
+    @functools.wraps(text_of)
+    def text_without_doubts(*arguments, **named):
+        was_silent = swap_silence(1)
+        try:
+            return text_of(*arguments, **named)
+        finally:
+            swap_silence(was_silent)
+
+    torch._tensor_str._str = text_without_doubts
+
+
 def skip_safetensors(module):
     """Checkpoints are not written to files: `safetensors.torch.save_file`."""
     if not os.environ.get(ALLOW_CHECKPOINTS) and hasattr(module, "save_file"):

@@ -5,21 +5,36 @@ import sys
 
 LIBRARY = "liborlop_dryrun_cuda.so"
 
+HERE = os.path.dirname(os.path.abspath(__file__)) + os.sep
+
 # Folders of code that is not the program's: Python's own, packages, and this one.
-OTHERS = (
-    os.path.dirname(os.__file__) + os.sep,
-    os.path.dirname(os.path.abspath(__file__)) + os.sep,
-    f"{os.sep}site-packages{os.sep}",
-    f"{os.sep}dist-packages{os.sep}",
-)
+PACKAGES = f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}"
+OTHERS = (os.path.dirname(os.__file__) + os.sep, HERE, *PACKAGES)
+
+# PyTorch's function in which a thread waits for a backward pass, which other threads run.
+BACKWARD = "_engine_run_backward"
+
+
+def chain_of(frame):
+    """Returns a frame and its callers, innermost first, without this folder's."""
+    chain = []
+    while frame is not None:
+        if not frame.f_code.co_filename.startswith(HERE):
+            chain.append(frame)
+        frame = frame.f_back
+    return chain
+
+
+def backward_pass():
+    """Returns the frames of a thread that waits for a backward pass."""
+    chains = map(chain_of, sys._current_frames().values())
+    return next((chain for chain in chains if any(each.f_code.co_name == BACKWARD for each in chain)), [])
 
 
 def line_of(frame):
-    """Returns the innermost line of the program, or else the innermost line, like `train.py:17 forward`."""
-    chain = []
-    while frame is not None:
-        chain.append(frame)
-        frame = frame.f_back
+    """Returns the innermost line of the program, or else the innermost line, like `train.py:17 forward`; for a thread
+    that runs no Python but this folder's, that of the backward pass."""
+    chain = chain_of(frame) or backward_pass()
     own = (each for each in chain if not any(folder in each.f_code.co_filename for folder in OTHERS))
     found = next(own, chain[0] if chain else None)
     if found is None:
@@ -29,12 +44,7 @@ def line_of(frame):
 
 @ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_size_t)
 def write_line(buffer, size):
-    try:
-        text = line_of(sys._getframe(1))
-    except ValueError:
-        # A thread that no program of Python started.
-        text = ""
-    name = text.encode(errors="replace")[: size - 1]
+    name = line_of(sys._getframe()).encode(errors="replace")[: size - 1]
     ctypes.memmove(buffer, name + b"\0", len(name) + 1)
 
 

@@ -51,10 +51,15 @@ class Values:
         from torch.multiprocessing.reductions import StorageWeakRef
 
         self.torch, self.library, self.reference = torch, library, StorageWeakRef
-        # A reference, the number of bytes, and the version of tensors at which they are known, by the address of
-        # the storage's object. PyTorch counts what is written in place.
+        # A reference, the number of bytes, the version of tensors at which they are known, and whether they follow
+        # from bins that are assumed to be even, by the address of the storage's object. PyTorch counts what is written
+        # in place.
         self.storages = {}
         self.expired_at = MAX_STORAGES
+        # Whether an operand of the operation follows from such bins.
+        self.is_assumed = False
+        # Whether `bincount` runs and was told how many bins there are.
+        self.has_bins = False
 
     def view(self, tensor, data):
         """Returns the tensor of the host that is in `data` what a tensor is in its storage."""
@@ -64,10 +69,11 @@ class Values:
     def storage_of(self, tensor):
         """Returns the bytes of the storage of a tensor; raises `Unknown`."""
         storage = tensor.untyped_storage()
-        _, size, known_at = self.storages.get(storage._cdata, (None, 0, None))
+        _, size, known_at, is_assumed = self.storages.get(storage._cdata, (None, 0, None, False))
         if size and size == storage.nbytes() and version(tensor) == known_at:
             data = self.torch.empty(size, dtype=self.torch.uint8, device="cpu")
             if self.library.orlop_dry_run_read(storage.data_ptr(), size, data.data_ptr()) == 0:
+                self.is_assumed |= is_assumed
                 return data
         self.forget(tensor)
         raise Unknown
@@ -99,7 +105,7 @@ class Values:
         if len(self.storages) >= self.expired_at:
             self.storages = {key: known for key, known in self.storages.items() if not known[0].expired()}
             self.expired_at = max(MAX_STORAGES, 2 * len(self.storages))
-        self.storages[storage._cdata] = self.reference(storage), size, known_at
+        self.storages[storage._cdata] = self.reference(storage), size, known_at, self.is_assumed
         self.library.orlop_dry_run_write(storage.data_ptr(), size, before.data_ptr())
 
     def forget(self, tensor):
@@ -171,18 +177,16 @@ class Operation:
         values = self.values
         if values.torch.cuda.is_current_stream_capturing():
             return self.captured(keys, arguments, named)
+        values.is_assumed = False
         before = self.storage_before(arguments)
         operands = self.operands_of(arguments, named)
+        is_assumed = values.is_assumed
         arguments = self.without_numbers(arguments)
         read = self.read_by_host(arguments)
         if operands is None:
-            if read is not None:
-                values.library.orlop_dry_run_distrust(read.data_ptr(), read.numel() * read.element_size())
-            changed, named = self.assumed(arguments, named)
-            result = self.original.call_boxed(keys, *arguments, **named)
-            if not changed:
-                self.unknown(arguments, result)
-            return result
+            return self.run_unknown(keys, arguments, named, read)
+        if is_assumed and (read is not None or self.base in SIZED):
+            values.library.orlop_dry_run_assume(BINS)
         if read is not None:
             values.expect(read, operands[0][0 if self.base == "_local_scalar_dense" else 1])
         computed = self.compute(*operands) if self.base in SIZED else None
@@ -195,7 +199,27 @@ class Operation:
                 values.library.orlop_dry_run_expect_size(-1)
         if self.base not in SIZED and self.is_small(result):
             computed = self.compute(*operands)
+        values.is_assumed = is_assumed
         return result if self.base == "copy_" and read is not None else self.keep(result, computed, before)
+
+    def run_unknown(self, keys, arguments, named, read):
+        """Runs an operation of which an operand is not known."""
+        values = self.values
+        if read is not None and values.has_bins:
+            # Minima and maxima of `bincount`: no index is outside of the bins that it was told.
+            values.expect(read, values.torch.zeros(read.size(), dtype=read.dtype, device="cpu"))
+        elif read is not None:
+            values.library.orlop_dry_run_distrust(read.data_ptr(), read.numel() * read.element_size())
+        changed, named = self.assumed(arguments, named)
+        has_bins, values.has_bins = values.has_bins, self.base == "bincount" and bool((*arguments, None, 0)[2])
+        try:
+            result = self.original.call_boxed(keys, *arguments, **named)
+        finally:
+            values.has_bins = has_bins
+        if not changed:
+            values.is_assumed = False
+            self.unknown(arguments, result)
+        return result
 
     def captured(self, keys, arguments, named):
         """Runs an operation that is captured: what it writes and returns depends on the replays."""
@@ -328,7 +352,7 @@ class Operation:
         values, torch = self.values, self.values.torch
         bins = torch.arange(result.numel(), device="cpu")
         counts = (elements + result.numel() - 1 - bins).div(result.numel(), rounding_mode="floor")
-        values.library.orlop_dry_run_assume(BINS)
+        values.is_assumed = True
         values.keep(result, counts.to(result.dtype), version(result))
 
 
@@ -344,7 +368,8 @@ class Written:
         for tensor in self.values.tensors(arguments if self.is_scale else arguments[0]):
             known = self.values.storages.pop(tensor.untyped_storage()._cdata, None)
             if known is not None and self.is_scale:
-                self.values.storages[tensor.untyped_storage()._cdata] = (*known[:2], version_written(tensor, True))
+                known = (*known[:2], version_written(tensor, True), known[3])
+                self.values.storages[tensor.untyped_storage()._cdata] = known
         return result
 
 
@@ -367,6 +392,7 @@ def compute_on_host(torch, library):
     graph = torch.autograd.graph
     if hasattr(graph, "_engine_run_backward"):
         replaced.leave_out(graph, "_engine_run_backward", (torch.autograd, graph))
+        replaced.compute_again(torch.enable_grad)
     replay = torch.cuda.CUDAGraph.replay
 
     @functools.wraps(replay)
@@ -400,6 +426,11 @@ class Replaced:
                 registered.impl(name, operation, "CUDA", with_keyset=True)
         return registered
 
+    def suspend(self):
+        self.registered, registered = None, self.registered
+        if registered is not None:
+            registered._destroy()
+
     def leave_out(self, module, name, importers):
         """Replaces nothing but `IN_BACKWARD` in a backward pass. Autograd adds gradients in place if nothing else has
         a reference to them; a tensor that Python saw has one."""
@@ -409,8 +440,7 @@ class Replaced:
         def run_without(*arguments, **named):
             if self.registered is None:
                 return run(*arguments, **named)
-            self.registered, registered = None, self.registered
-            registered._destroy()
+            self.suspend()
             try:
                 return run(*arguments, **named)
             finally:
@@ -419,6 +449,26 @@ class Replaced:
         for importer in importers:
             if getattr(importer, name, None) is run:
                 setattr(importer, name, run_without)
+
+    def compute_again(self, enable_grad):
+        """Replaces the operations where a backward pass computes a part of the forward pass again, as `checkpoint`
+        does: with gradients enabled."""
+        enter, leave = enable_grad.__enter__, enable_grad.__exit__
+
+        @functools.wraps(enter)
+        def enter_and_register(guard):
+            enter(guard)
+            if self.registered is None:
+                self.register()
+                guard.is_computed_again = True
+
+        @functools.wraps(leave)
+        def suspend_and_leave(guard, *exception):
+            if guard.__dict__.pop("is_computed_again", False):
+                self.suspend()
+            return leave(guard, *exception)
+
+        enable_grad.__enter__, enable_grad.__exit__ = enter_and_register, suspend_and_leave
 
 
 def replacement(torch, values, name):

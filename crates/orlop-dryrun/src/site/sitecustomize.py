@@ -96,6 +96,7 @@ def before_torch():
 def after_torch(torch):
     start_recording(torch)
     hooks.skip_checkpoints(torch)
+    hooks.print_without_doubts(torch, ctypes.CDLL(lines.LIBRARY).orlop_dry_run_swap_silence)
     # Operations have their replacements for as long as PyTorch's library object exists.
     KEPT.append(values.compute_on_host(torch, lines.LIBRARY))
 

@@ -128,6 +128,19 @@ with tempfile.TemporaryDirectory() as folder:
     library = run(folder, 'site-packages/torch/nn.py', 'def call(): return lines.line_of(sys._getframe())')
     program = run(folder, 'train.py', '\\n\\ndef forward(call):\\n    return call()')
     print(program['forward'](library['call']))
+    # Of this folder's code alone, the line is that of the backward pass for which another thread waits.
+    here = os.path.dirname(lines.__file__)
+    own = run(here, 'values.py', 'def call(): return lines.line_of(sys._getframe())')
+    print(program['forward'](own['call']))
+    engine = run(folder, 'site-packages/torch/autograd/graph.py', '''
+import threading
+named = []
+def _engine_run_backward():
+    engine = threading.Thread(target=lambda: named.append(lines.line_of(None)))
+    engine.start(), engine.join()
+    return named[0]
+''')
+    print(program['forward'](engine['_engine_run_backward']))
 print(lines.line_of(None) == '')
 import ctypes
 buffer = ctypes.create_string_buffer(8)
@@ -135,7 +148,10 @@ lines.write_line(ctypes.addressof(buffer), 8)
 print(len(buffer.value))
 ";
     if let Some(printed) = run(script) {
-        assert_eq!(printed.lines().collect::<Vec<_>>(), ["train.py:4 forward", "True", "7"]);
+        assert_eq!(
+            printed.lines().collect::<Vec<_>>(),
+            ["train.py:4 forward", "train.py:4 forward", "train.py:4 forward", "True", "7"]
+        );
     }
 }
 
@@ -172,5 +188,30 @@ hooks.broadcast_through_store(types.SimpleNamespace())
             printed.lines().collect::<Vec<_>>(),
             ["[7, 'seven'] [7, 'seven']", "['one'] [7, 'seven']", "PyTorch [7, 'seven'] 0 -100"]
         );
+    }
+}
+
+#[test]
+fn what_is_printed_raises_no_doubts() {
+    let script = "
+silence = [0]
+def swap(value):
+    silence[0], before = value, silence[0]
+    return before
+def text_of(tensor, tensor_contents=None):
+    if tensor == 'invalid':
+        raise ValueError
+    return tensor, tensor_contents, silence[0]
+torch = types.SimpleNamespace(_tensor_str=types.SimpleNamespace(_str=text_of))
+hooks.print_without_doubts(torch, swap)
+print(*torch._tensor_str._str('tensor', tensor_contents='contents'), silence[0])
+try:
+    torch._tensor_str._str('invalid')
+except ValueError:
+    print(silence[0])
+hooks.print_without_doubts(types.SimpleNamespace(), swap)
+";
+    if let Some(printed) = run(script) {
+        assert_eq!(printed.lines().collect::<Vec<_>>(), ["tensor contents 1 0", "0"]);
     }
 }
