@@ -10,7 +10,7 @@
 use super::cell::GATED;
 use super::{AllocatorRef, WeakAllocator};
 use crate::observer::{RegionDelivery, RegionWatch, SharedObserver, Watch, WatchList};
-use crate::{Allocator, Block, Request, Result};
+use crate::{Allocator, Block, Observer, Request, Result};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 
@@ -43,6 +43,11 @@ pub trait ContextHandle {
     /// adaptor](SharedObserver::of_adaptor) replaces the same one without that limit. It runs no code of the
     /// observer until the result is dropped.
     fn add_shared_observer(&self, observer: &SharedObserver) -> RegionDelivery;
+
+    /// Sets whether an observer in the list receives events of blocks, whatever [`Observer::watches_blocks`]
+    /// said. Returns `None` if it is not in the list. It runs no code of the allocator, and none of the
+    /// observer until the result is dropped.
+    fn set_watches_blocks(&self, observer: &Arc<dyn Observer>, watches: bool) -> Option<RegionDelivery>;
 
     /// Returns the observers as the list holds them.
     fn shared_observers(&self) -> Vec<SharedObserver>;
@@ -96,7 +101,7 @@ impl<A: ?Sized + Allocator> ContextHandle for AllocatorRef<A> {
         }
         let (mut former, mut replaced) = (Vec::new(), None);
         let added = cell.change_watches(&mut former, |now| {
-            if now.is_some_and(|now| is_known(now)) {
+            if now.is_some_and(&is_known) {
                 return None;
             }
             replaced = now.and_then(|now| now.find(observer)).map(|known| Arc::clone(&known.regions));
@@ -111,6 +116,17 @@ impl<A: ?Sized + Allocator> ContextHandle for AllocatorRef<A> {
         }
         replaced.iter().for_each(|watch: &Arc<RegionWatch>| watch.end());
         RegionDelivery::of([regions].into_iter().chain(replaced).collect(), former)
+    }
+
+    fn set_watches_blocks(&self, observer: &Arc<dyn Observer>, watches: bool) -> Option<RegionDelivery> {
+        let mut former = Vec::new();
+        let is_set = self.cell().change_watches(&mut former, |now| {
+            let mut all = now?.watches().to_vec();
+            let watch = all.iter_mut().find(|watch| Arc::ptr_eq(&watch.observer, observer))?;
+            watch.observer.set_watches_blocks(watches);
+            Some(all)
+        });
+        is_set.then(|| RegionDelivery::of(Vec::new(), former))
     }
 
     fn shared_observers(&self) -> Vec<SharedObserver> {

@@ -58,29 +58,27 @@ impl Context {
     pub fn remove_observer(&self, observer: &Arc<dyn Observer>) {
         let mut changes = self.changes();
         let mut observers = self.inner.observers.all();
-        let Some(place) = observers.iter().position(|known| Arc::ptr_eq(known, observer)) else { return };
-        let observer = observers.remove(place);
+        let listed = observers.len();
+        observers.retain(|known| !Arc::ptr_eq(known, observer));
+        *changes += u64::from(observers.len() < listed);
         let before = self.inner.observers.set(observers);
-        *changes += 1;
         drop(changes);
-        self.settle_observer(&observer);
+        self.settle_observer(observer);
         drop(before);
     }
 
     /// Adds an observer to all allocators that are counted, or removes it from them, whichever the list says
     /// in the end. Those that are counted later read the list themselves.
-    fn settle_observer(&self, observer: &SharedObserver) {
-        let is_listed = || self.inner.observers.all().iter().any(|known| Arc::ptr_eq(known, observer));
+    fn settle_observer(&self, observer: &Arc<dyn Observer>) {
+        let find = || self.inner.observers.all().into_iter().find(|known| Arc::ptr_eq(known, observer));
         loop {
-            let is_added = is_listed();
+            let listed = find();
             self.at_each(|allocator, counted| {
-                if !is_added {
-                    return allocator.remove_observer(observer);
-                }
+                let Some(observer) = &listed else { return allocator.remove_observer(observer) };
                 let of_adaptor = wraps_any(allocator, counted).then(|| observer.of_adaptor());
                 allocator.add_shared_observer(of_adaptor.as_ref().unwrap_or(observer))
             });
-            if is_listed() == is_added {
+            if find().is_some() == listed.is_some() {
                 return;
             }
         }
@@ -121,7 +119,8 @@ impl Context {
         }
     }
 
-    /// Calls `change` with each allocator and all that are counted on its device, and delivers what it returns.
+    /// Calls `change` with each allocator and all that are counted on its device, and delivers what it
+    /// returns.
     fn at_each(&self, change: impl Fn(&AllocatorRef, &[&AllocatorRef]) -> RegionDelivery) {
         for routes in self.devices().into_iter().filter_map(|device| self.inner.routes.get(device)) {
             let explicit = routes.explicit.handles();

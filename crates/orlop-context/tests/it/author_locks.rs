@@ -1,10 +1,13 @@
 //! No method of an allocator's author runs while a context is locked: it may change the context, also on
 //! another thread, and what it changes there holds.
 
+#![expect(clippy::unwrap_used, reason = "clippy.toml allows it in test functions, but not in what they call")]
+
 use orlop_alloc::backing::System;
 use orlop_alloc::engine::Direct;
 use orlop_alloc::engine_support::{RawBlock, RegionWatch};
 use orlop_alloc::{Allocator, AllocatorRef, Event, Observer, Request, Result, Semantics, forward};
+use orlop_context::observe::Logging;
 use orlop_context::{Budget, Context};
 use orlop_core::{Device, MemoryKind};
 use std::fmt;
@@ -190,4 +193,35 @@ fn an_author_may_change_the_context_in_every_method() {
         }
     }
     assert!(played > 100, "{played} of the author's methods were called");
+}
+
+#[test]
+fn an_author_may_use_the_switch_of_a_log_that_is_attached() {
+    for on_another_thread in [false, true] {
+        let (below, script, other) = (direct(), Script::default(), direct());
+        let author = Author(below, script.clone()).into_ref().erase();
+        let log = Arc::new(Logging::to_callback(|_| {}));
+        let (inside, more) = (Arc::clone(&log), other.clone());
+        script.next_time("name", move || {
+            let act = move || {
+                inside.switch().set_enabled(false);
+                inside.attach(&more);
+            };
+            if on_another_thread {
+                assert!(elsewhere(act), "the switch is locked");
+            } else {
+                act();
+            }
+        });
+        let (user, handle) = (Arc::clone(&log), author.clone());
+        assert!(elsewhere(move || user.attach(&handle)), "it hangs or panics");
+        assert!(script.was_played());
+        for (is_on, lines) in [(false, 0), (true, 4)] {
+            log.switch().set_enabled(is_on);
+            for allocator in [&author, &other] {
+                drop(allocator.allocate(&Request::new(100)).unwrap());
+            }
+            assert_eq!(log.lines(), lines, "both logs are as the switch says");
+        }
+    }
 }
