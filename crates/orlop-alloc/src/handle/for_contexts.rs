@@ -10,7 +10,7 @@
 use super::cell::GATED;
 use super::{AllocatorRef, WeakAllocator};
 use crate::observer::{RegionDelivery, RegionWatch, SharedObserver, Watch, WatchList};
-use crate::{Allocator, Block, Request, Result};
+use crate::{Allocator, Block, Observer, Request, Result};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 
@@ -39,9 +39,15 @@ pub trait ContextHandle {
     /// Those of [`AllocatorRef::allocate`].
     fn allocate_ungated(&self, request: &Request) -> Result<Block>;
 
-    /// [`AllocatorRef::add_observer`] for an observer that is in another list too. It runs no code of the
-    /// observer, so a lock may be held until the result is dropped.
+    /// [`AllocatorRef::add_observer`] for an observer that is in another list too. One [of an
+    /// adaptor](SharedObserver::of_adaptor) replaces the same one without that limit. It runs no code of the
+    /// observer until the result is dropped.
     fn add_shared_observer(&self, observer: &SharedObserver) -> RegionDelivery;
+
+    /// Sets whether an observer in the list receives events of blocks, whatever [`Observer::watches_blocks`]
+    /// said. Returns `None` if it is not in the list. It runs no code of the allocator, and none of the
+    /// observer until the result is dropped.
+    fn set_watches_blocks(&self, observer: &Arc<dyn Observer>, watches: bool) -> Option<RegionDelivery>;
 
     /// Returns the observers as the list holds them.
     fn shared_observers(&self) -> Vec<SharedObserver>;
@@ -81,8 +87,11 @@ impl<A: ?Sized + Allocator> ContextHandle for AllocatorRef<A> {
 
     fn add_shared_observer(&self, observer: &SharedObserver) -> RegionDelivery {
         let cell = self.cell();
+        // An adaptor's replaces the other.
+        let stays = |known: &Watch| observer.watches_regions() || !known.observer.watches_regions();
+        let is_known = |now: &WatchList| now.find(observer).is_some_and(stays);
         // Before, because an engine records its regions for a watch, which receives them if it is added.
-        if self.has_observer(observer) {
+        if cell.watches.with(|watches| is_known(watches)).unwrap_or(false) {
             return RegionDelivery::default();
         }
         let regions = Arc::new(RegionWatch::new(observer.clone(), cell.allocator.name()));
@@ -90,19 +99,34 @@ impl<A: ?Sized + Allocator> ContextHandle for AllocatorRef<A> {
         if observer.watches_regions() {
             cell.allocator.watch_regions(&regions);
         }
-        let mut former = Vec::new();
+        let (mut former, mut replaced) = (Vec::new(), None);
         let added = cell.change_watches(&mut former, |now| {
-            if now.is_some_and(|now| now.find(observer).is_some()) {
+            if now.is_some_and(&is_known) {
                 return None;
             }
-            let now = now.map_or(&[][..], WatchList::watches);
-            Some(now.iter().chain([&watch]).cloned().collect())
+            replaced = now.and_then(|now| now.find(observer)).map(|known| Arc::clone(&known.regions));
+            let now = now.map_or(&[][..], WatchList::watches).iter();
+            let others = now.filter(|known| !Arc::ptr_eq(&known.observer, observer));
+            Some(others.chain([&watch]).cloned().collect())
         });
         if !added {
             // Another thread added it meanwhile.
             regions.cancel();
+            replaced = None;
         }
-        RegionDelivery::of(vec![regions], former)
+        replaced.iter().for_each(|watch: &Arc<RegionWatch>| watch.end());
+        RegionDelivery::of([regions].into_iter().chain(replaced).collect(), former)
+    }
+
+    fn set_watches_blocks(&self, observer: &Arc<dyn Observer>, watches: bool) -> Option<RegionDelivery> {
+        let mut former = Vec::new();
+        let is_set = self.cell().change_watches(&mut former, |now| {
+            let mut all = now?.watches().to_vec();
+            let watch = all.iter_mut().find(|watch| Arc::ptr_eq(&watch.observer, observer))?;
+            watch.observer.set_watches_blocks(watches);
+            Some(all)
+        });
+        is_set.then(|| RegionDelivery::of(Vec::new(), former))
     }
 
     fn shared_observers(&self) -> Vec<SharedObserver> {

@@ -1,7 +1,6 @@
 //! The observers of one allocator.
 
 use super::{Event, Observer, RegionWatch, SharedObserver};
-use crate::AllocatorRef;
 use orlop_sync::UnreadValues;
 use std::sync::Arc;
 
@@ -76,24 +75,17 @@ pub struct RegionDelivery {
     watches: Vec<Arc<RegionWatch>>,
     /// Former lists: they may be the last owners of observers, whose destructors may run any code.
     lists: Vec<UnreadValues<Arc<WatchList>>>,
-    handles: Vec<AllocatorRef>,
 }
 
 impl RegionDelivery {
     pub(crate) fn of(watches: Vec<Arc<RegionWatch>>, lists: Vec<UnreadValues<Arc<WatchList>>>) -> Self {
-        Self { watches, lists, handles: Vec::new() }
-    }
-
-    /// Keeps handles until this is dropped: each may be the last one of its allocator by then.
-    pub fn keep(&mut self, mut handles: Vec<AllocatorRef>) {
-        self.handles.append(&mut handles);
+        Self { watches, lists }
     }
 
     /// Appends what `other` delivers.
     pub fn append(&mut self, mut other: Self) {
         self.watches.append(&mut other.watches);
         self.lists.append(&mut other.lists);
-        self.handles.append(&mut other.handles);
     }
 }
 
@@ -102,11 +94,5 @@ impl Drop for RegionDelivery {
         for watch in &self.watches {
             watch.deliver_or_end();
         }
-    }
-}
-
-impl Extend<Self> for RegionDelivery {
-    fn extend<I: IntoIterator<Item = Self>>(&mut self, others: I) {
-        others.into_iter().for_each(|other| self.append(other));
     }
 }

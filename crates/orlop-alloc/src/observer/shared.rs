@@ -36,6 +36,11 @@ impl SharedObserver {
         Self { observer, watches_blocks: false, watches_regions: false }
     }
 
+    /// Sets whether the observer receives events of blocks, unless it is [of an adaptor](Self::of_adaptor).
+    pub(crate) fn set_watches_blocks(&mut self, watches: bool) {
+        self.watches_blocks = watches && self.watches_regions;
+    }
+
     /// Returns `true` if the observer receives events of blocks.
     pub(crate) fn watches_blocks(&self) -> bool {
         self.watches_blocks

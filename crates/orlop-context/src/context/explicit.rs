@@ -71,8 +71,16 @@ impl Observer for AllocatedBytes {
     }
 }
 
-/// An allocator that was passed for a request.
+/// An allocator that is not in the list yet.
 #[derive(Debug)]
+pub(super) struct NewExplicit {
+    entry: ExplicitAllocator,
+    /// Those in the list that hand out its blocks.
+    adaptors: Vec<WeakAllocator>,
+}
+
+/// An allocator that was passed for a request.
+#[derive(Debug, Clone)]
 struct ExplicitAllocator {
     allocator: WeakAllocator,
     /// An explicit allocator whose blocks this one hands out: they are charged there.
@@ -113,37 +121,41 @@ impl ExplicitAllocators {
             known.is_watched = is_watched(&known.allocator);
             self.allocated.set_unknown();
         }
-        delivery.keep(handles);
         delivery
     }
 
-    /// Adds an allocator that is not in the list, and removes those that are gone. Returns handles to be
-    /// dropped with no lock held: any of them may be the last one by then. `is_watched` says whether it is
-    /// observed already, so that no allocation is missed. One on another thread at the time when that begins
-    /// may be, until the statistics are read.
-    #[must_use = "to be dropped with no lock held"]
-    pub(super) fn note(&self, allocator: &AllocatorRef, is_watched: bool) -> Vec<AllocatorRef> {
+    /// Returns what [`add`](Self::add) adds for an allocator that is not in the list. It calls the authors'
+    /// code. `is_watched` says whether the allocator is observed already, so that no allocation is missed.
+    /// One on another thread at the time when that begins may be, until the statistics are read.
+    pub(super) fn prepare(&self, allocator: &AllocatorRef, is_watched: bool) -> Option<NewExplicit> {
         let known = self.all();
         if known.iter().any(|known| known.refers_to(allocator)) {
-            return Vec::new();
+            return None;
         }
-        let new = allocator.downgrade();
-        // The authors' code, so the list is not locked. `Context::changing` keeps other threads out.
-        let over_new: Vec<_> = known.iter().filter(|known| known.wraps(allocator)).collect();
-        let others: Vec<_> = known.iter().filter_map(WeakAllocator::upgrade).collect();
-        let over = others.iter().find(|&other| allocator.wraps(other)).map(AllocatorRef::downgrade);
-        let mut list = self.list();
+        let adaptors = known.iter().filter(|known| known.wraps(allocator)).cloned().collect();
+        let others = known.iter().filter_map(WeakAllocator::upgrade);
+        let over = others.into_iter().find(|other| allocator.wraps(other)).map(|other| other.downgrade());
+        Some(NewExplicit {
+            entry: ExplicitAllocator { allocator: allocator.downgrade(), over, is_watched },
+            adaptors,
+        })
+    }
+
+    /// Adds an allocator, and removes those that are gone.
+    pub(super) fn add(&self, new: &NewExplicit) {
+        let (entry, mut list) = (&new.entry, self.list());
         list.retain(|known| !known.allocator.is_destroyed());
-        for known in list.iter_mut().filter(|known| over_new.contains(&&known.allocator)) {
-            known.over.get_or_insert_with(|| new.clone());
+        for known in list.iter_mut().filter(|known| new.adaptors.contains(&known.allocator)) {
+            known.over.get_or_insert_with(|| entry.allocator.clone());
         }
-        for (kind, account) in new.totals().iter().flat_map(|totals| totals.kinds.iter().enumerate()) {
+        for (kind, account) in
+            entry.allocator.totals().iter().flat_map(|totals| totals.kinds.iter().enumerate())
+        {
             self.allocated.add(kind, account.live_bytes);
         }
-        list.push(ExplicitAllocator { allocator: new, over, is_watched });
+        list.push(entry.clone());
         // Release is not required: a thread that sees the flag reads the list under its lock.
         self.any.store(true, Ordering::Release);
-        others
     }
 
     /// Removes an allocator that is counted in another way from now on. The result is to be dropped with no

@@ -7,8 +7,9 @@
 //! Budgets do not bound it: the memory exists already, and refusing to count it would not free any.
 
 use super::Context;
+use super::observe::AddedObservers;
 use super::routes::DeviceRoutes;
-use orlop_alloc::{Allocator, AllocatorRef, Block, ExternalAccount, engine_support::RegionDelivery};
+use orlop_alloc::{Allocator, AllocatorRef, Block, ExternalAccount};
 use orlop_core::Device;
 use std::sync::OnceLock;
 
@@ -84,15 +85,9 @@ impl Context {
         device: Device,
         name: &'static str,
     ) -> &'a AllocatorRef<ExternalAccount> {
-        let changing = self.changing();
-        let mut delivery = RegionDelivery::default();
-        let account = place.get_or_init(|| {
-            let account = ExternalAccount::new(device, name).into_ref();
-            delivery = self.add_observers(routes, &account.clone().erase());
-            account
-        });
-        drop(changing);
-        drop(delivery);
-        account
+        let account = ExternalAccount::new(device, name).into_ref();
+        let (erased, mut added) = (account.clone().erase(), AddedObservers::default());
+        self.change(|| self.add_observers(routes, &erased, &mut added), |()| place.set(account.clone()).ok());
+        place.get_or_init(|| account)
     }
 }

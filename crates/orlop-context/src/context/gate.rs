@@ -1,7 +1,6 @@
 //! Budget gates, and the budgets that they charge.
 
 use super::budget::{Budget, BudgetAccounts, BudgetStatus};
-use super::routes::DeviceRoutes;
 use super::{Context, Inner};
 use orlop_alloc::engine_support::{Charge, Charged, ContextHandle as _, RegionDelivery};
 use orlop_alloc::{Allocator, AllocatorRef, Error, LadderStep, Request, Result};
@@ -79,28 +78,31 @@ impl Context {
         kind.check_on(device)?;
         // Creates the CPU's allocators, because gates go in front of them.
         self.device(device, kind)?;
-        let changing = self.changing();
-        let mut delivery = RegionDelivery::default();
         let routes = self.inner.routes.get_or_new(device);
-        // Relaxed: as with the gates, a request under way may miss the new budget.
-        self.inner.has_budgets.store(true, Ordering::Relaxed);
-        let first = routes.accounts().is_none();
-        let accounts = Arc::clone(routes.accounts_or_new());
-        accounts.set(kind, budget);
-        if first {
-            delivery = routes.explicit.watch_all();
+        let (accounts, mut delivery) = (routes.new_accounts(), RegionDelivery::default());
+        let prepare = || {
+            if routes.accounts().is_some() {
+                return Vec::new();
+            }
+            delivery.append(routes.explicit.watch_all());
             // One gate for each allocator, so that kinds with the same allocator still share one.
-            for allocator in routes.distinct() {
-                let gate = self.add_gate(&routes, allocator.clone(), &accounts);
+            routes.distinct().into_iter().map(|upstream| (upstream, self.gate(upstream, &accounts))).collect()
+        };
+        self.change(prepare, |gates| {
+            let is_first = routes.accounts().is_none();
+            routes.accounts_or(&accounts).set(kind, budget);
+            // Relaxed: as with the gates, a request under way may miss the new budget.
+            self.inner.has_budgets.store(true, Ordering::Relaxed);
+            for (upstream, gate) in gates {
+                routes.add_gate(upstream, gate);
                 let serves =
-                    |kind: &MemoryKind| routes.registered(*kind).is_some_and(|r| r.same_as(allocator));
+                    |kind: &MemoryKind| routes.registered(*kind).is_some_and(|r| r.same_as(upstream));
                 for kind in MemoryKind::ALL.into_iter().filter(serves) {
                     routes.serve(kind, gate.clone());
                 }
             }
-        }
-        drop(changing);
-        drop(delivery);
+            is_first.then_some(())
+        });
         Ok(())
     }
 
@@ -111,22 +113,14 @@ impl Context {
         routes.and_then(|routes| routes.accounts().map(|accounts| accounts.status(kind))).unwrap_or_default()
     }
 
-    /// Puts a gate in front of an allocator, and adds it to `routes`. Returns the gate.
-    pub(super) fn add_gate(
-        &self,
-        routes: &DeviceRoutes,
-        upstream: AllocatorRef,
-        accounts: &Arc<BudgetAccounts>,
-    ) -> AllocatorRef {
+    /// Creates a gate for an allocator, for [`DeviceRoutes::add_gate`].
+    pub(super) fn gate(&self, upstream: &AllocatorRef, accounts: &Arc<BudgetAccounts>) -> AllocatorRef {
         let (device, context) = (upstream.device(), Arc::downgrade(&self.inner));
         let accounts = GateAccounts { accounts: Arc::clone(accounts), device, context };
         // Observers watch the allocator behind the gate, so that each block is reported once.
         let gate =
             AllocatorRef::standing_for(Gate::new(upstream.clone(), accounts), upstream.clone()).erase();
-        // Handles that were taken before go through it too.
-        upstream.set_gate(&gate);
         gate.set_context_number(self.id().number());
-        routes.add_gate(upstream, gate.clone());
         gate
     }
 }

@@ -50,11 +50,11 @@ pub(crate) use self::map::sum_bytes;
 pub use self::map::{AllocatorUse, KindUse, MemoryMap, Source};
 
 use self::ladder::LadderCounts;
-use self::observe::ObserverList;
-use self::routes::{Routes, RoutesRef};
+use self::observe::{AddedObservers, ObserverList};
+use self::routes::{DeviceRoutes, Routes, RoutesRef};
 use crate::registry::{AllocatorConfig, registry};
 use orlop_alloc::engine_support::ContextHandle as _;
-use orlop_alloc::{AllocatorRef, Error, Result, Stats, engine_support::RegionDelivery};
+use orlop_alloc::{AllocatorRef, Error, Result, Stats};
 use orlop_core::{Device, MemoryKind, StreamId};
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -76,8 +76,8 @@ struct Inner {
     observers: ObserverList,
     counts: LadderCounts,
     callbacks: Mutex<callbacks::Callbacks>,
-    /// Locked while routes change, so that changes of budgets, observers and registrations see each other.
-    changing: Mutex<()>,
+    /// The number of changes of budgets, observers and registrations: see [`Context::change`].
+    changes: Mutex<u64>,
 }
 
 impl Default for Context {
@@ -106,7 +106,7 @@ impl Context {
             observers: ObserverList::default(),
             counts: LadderCounts::default(),
             callbacks: Mutex::default(),
-            changing: Mutex::default(),
+            changes: Mutex::default(),
         };
         identity::entered(Arc::new(inner))
     }
@@ -131,43 +131,56 @@ impl Context {
         kind: MemoryKind,
         allocator: impl Into<AllocatorRef>,
     ) -> Result<()> {
-        let allocator = allocator.into();
-        let changing = self.changing();
-        let delivery = self.register_locked(device, kind, &allocator);
-        drop(changing);
-        delivery.map(drop)
+        self.register_if(device, kind, &allocator.into(), |_| true)
     }
 
-    /// Returns the region events for the observers, to be dropped when the lock is released.
-    fn register_locked(
+    /// Registers an allocator, unless the registrations are no longer those that `is_wanted` accepts.
+    fn register_if(
         &self,
         device: Device,
         kind: MemoryKind,
         allocator: &AllocatorRef,
-    ) -> Result<RegionDelivery> {
+        is_wanted: impl Fn(&DeviceRoutes) -> bool,
+    ) -> Result<()> {
         use orlop_alloc::Allocator as _;
         kind.check_on(device)?;
         if allocator.device() != device {
             return Err(Error::WrongDevice { device, actual: allocator.device() });
         }
         let routes = self.inner.routes.get_or_new(device);
-        let mut delivery = self.add_observers(&routes, allocator);
-        let serving = match routes.accounts() {
-            // Blocks that come through a gate are charged there.
-            Some(accounts) if !routes.is_over_gate(allocator) => {
-                self.add_gate(&routes, allocator.clone(), accounts)
+        let (mut added, mut gate) = (AddedObservers::default(), None);
+        let prepare = || {
+            if !is_wanted(&routes) {
+                added.keep(allocator, &[]);
+                return None;
             }
-            _ => allocator.clone(),
+            self.add_observers(&routes, allocator, &mut added);
+            let serving = match routes.accounts() {
+                // Blocks that come through a gate are charged there.
+                Some(accounts) if !routes.is_over_gate(allocator) => {
+                    gate.get_or_insert_with(|| self.gate(allocator, accounts))
+                }
+                _ => allocator,
+            };
+            Some(serving.clone())
         };
-        // Its gate charges it from now on; its own statistics no longer do.
-        delivery.append(routes.explicit.forget(allocator));
-        // Blocks lead to the context by it.
-        allocator.set_context_number(self.id().number());
-        serving.set_context_number(self.id().number());
-        // In this order: a thread that sees the registration finds an allocator that serves.
-        routes.serve(kind, serving);
-        routes.register(kind, allocator.clone());
-        Ok(delivery)
+        self.change(prepare, |serving| {
+            serving.as_ref().map(|serving| {
+                // Its gate charges it from now on; its own statistics no longer do.
+                let delivery = routes.explicit.forget(allocator);
+                if !serving.same_as(allocator) {
+                    routes.add_gate(allocator, serving);
+                }
+                // Blocks lead to the context by it.
+                allocator.set_context_number(self.id().number());
+                serving.set_context_number(self.id().number());
+                // In this order: a thread that sees the registration finds an allocator that serves.
+                routes.serve(kind, serving.clone());
+                routes.register(kind, allocator.clone());
+                delivery
+            })
+        });
+        Ok(())
     }
 
     /// Returns the allocator for `kind` on `device`.
@@ -204,42 +217,44 @@ impl Context {
         if !device.is_cpu() {
             return self.make_other_device(device, kind);
         }
-        // Created before the lock is taken: a factory may use the context.
         let (default, pinned) = (self.inner.cpu.make()?, self.inner.cpu.make_pinned()?);
-        // Dropped with no lock held, if another thread was faster.
-        let made = [(MemoryKind::HostPinned, pinned), (MemoryKind::Default, default)];
-        let mut delivery = RegionDelivery::default();
-        let changing = self.changing();
-        let routes = self.inner.routes.get_or_new(device);
         // The default kind last: other threads take its registration as a sign that both exist.
-        for (kind, allocator) in &made {
-            if routes.registered(*kind).is_none() {
-                delivery.append(self.register_locked(device, *kind, allocator)?);
-            }
+        for (kind, allocator) in [(MemoryKind::HostPinned, pinned), (MemoryKind::Default, default)] {
+            self.register_if(device, kind, &allocator, |routes| routes.registered(kind).is_none())?;
         }
-        drop(changing);
-        drop(delivery);
-        Ok(routes)
+        Ok(self.inner.routes.get_or_new(device))
     }
 
     fn make_other_device(&self, device: Device, kind: MemoryKind) -> Result<RoutesRef<'_>> {
         kind.check_on(device)?;
-        // No lock is held: a factory may use the context.
         if let Some(allocator) = registry().allocator_for(device)? {
-            let mut delivery = RegionDelivery::default();
-            let changing = self.changing();
-            let routes = self.inner.routes.get_or_new(device);
-            if routes.registered(MemoryKind::Default).is_none() {
-                delivery = self.register_locked(device, MemoryKind::Default, &allocator)?;
-            }
-            drop(changing);
-            drop(delivery);
+            let is_wanted = |routes: &DeviceRoutes| routes.registered(MemoryKind::Default).is_none();
+            self.register_if(device, MemoryKind::Default, &allocator, is_wanted)?;
         }
         self.inner.routes.get(device).ok_or(Error::NoAllocator { device, kind })
     }
 
-    fn changing(&self) -> MutexGuard<'_, ()> {
-        self.inner.changing.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Changes the routes, so that changes of budgets, observers and registrations see each other.
+    ///
+    /// `prepare` calls what allocators' authors wrote, which may do anything, so no lock is held; `commit`
+    /// calls nothing of theirs, and returns `None` if it changes nothing. If there was another change
+    /// meanwhile, `prepare` is called again. The results are dropped with no lock held.
+    fn change<P, R>(&self, mut prepare: impl FnMut() -> P, commit: impl FnOnce(&P) -> Option<R>) {
+        loop {
+            let before = *self.changes();
+            let prepared = prepare();
+            let mut changes = self.changes();
+            if *changes == before {
+                let committed = commit(&prepared);
+                *changes += u64::from(committed.is_some());
+                drop(changes);
+                return;
+            }
+        }
+    }
+
+    fn changes(&self) -> MutexGuard<'_, u64> {
+        self.inner.changes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns the statistics of `device`, summed over all memory that is counted: the allocators that are or

@@ -40,32 +40,48 @@ impl Context {
     /// An allocator that several contexts use reports to the observers of all of them.
     pub fn add_observer(&self, observer: Arc<dyn Observer>) {
         let observer = SharedObserver::new(observer);
-        let changing = self.changing();
+        let mut changes = self.changes();
         let mut observers = self.inner.observers.all();
         if observers.iter().any(|known| Arc::ptr_eq(known, &observer)) {
             return;
         }
         observers.push(observer.clone());
         let before = self.inner.observers.set(observers);
-        let delivery = self.at_each(|allocator, counted| {
-            let of_adaptor = wraps_any(allocator, counted).then(|| observer.of_adaptor());
-            allocator.add_shared_observer(of_adaptor.as_ref().unwrap_or(&observer))
-        });
-        drop(changing);
-        // Any of these may be the last owner of something by now.
-        drop((before, delivery));
+        *changes += 1;
+        drop(changes);
+        self.settle_observer(&observer);
+        drop(before);
     }
 
     /// Removes an observer from all allocators of this context; also from those that another context with the
     /// same observer uses.
     pub fn remove_observer(&self, observer: &Arc<dyn Observer>) {
-        let changing = self.changing();
+        let mut changes = self.changes();
         let mut observers = self.inner.observers.all();
+        let listed = observers.len();
         observers.retain(|known| !Arc::ptr_eq(known, observer));
+        *changes += u64::from(observers.len() < listed);
         let before = self.inner.observers.set(observers);
-        let delivery = self.at_each(|allocator, _| allocator.remove_observer(observer));
-        drop(changing);
-        drop((before, delivery));
+        drop(changes);
+        self.settle_observer(observer);
+        drop(before);
+    }
+
+    /// Adds an observer to all allocators that are counted, or removes it from them, whichever the list says
+    /// in the end. Those that are counted later read the list themselves.
+    fn settle_observer(&self, observer: &Arc<dyn Observer>) {
+        let find = || self.inner.observers.all().into_iter().find(|known| Arc::ptr_eq(known, observer));
+        loop {
+            let listed = find();
+            self.at_each(|allocator, counted| {
+                let Some(observer) = &listed else { return allocator.remove_observer(observer) };
+                let of_adaptor = wraps_any(allocator, counted).then(|| observer.of_adaptor());
+                allocator.add_shared_observer(of_adaptor.as_ref().unwrap_or(observer))
+            });
+            if find().is_some() == listed.is_some() {
+                return;
+            }
+        }
     }
 
     /// Returns the observers, in the order in which they were added.
@@ -74,40 +90,64 @@ impl Context {
         self.inner.observers.all().iter().map(|observer| Arc::clone(observer)).collect()
     }
 
-    /// Adds the observers to an allocator that is counted from now on. If others that are counted hand out
+    /// Adds the observers to an allocator that is about to be counted. If others that are counted hand out
     /// its blocks, it reports them in their place.
-    pub(super) fn add_observers(&self, routes: &DeviceRoutes, allocator: &AllocatorRef) -> RegionDelivery {
-        let mut delivery = RegionDelivery::default();
+    pub(super) fn add_observers(
+        &self,
+        routes: &DeviceRoutes,
+        allocator: &AllocatorRef,
+        added: &mut AddedObservers,
+    ) {
         let observers = self.inner.observers.all();
+        added.keep(allocator, &observers);
         if observers.is_empty() {
-            return delivery;
+            return;
         }
         let explicit = routes.explicit.handles();
         let counted: Vec<_> = routes.counted().into_iter().chain(&explicit).collect();
         let (is_adaptor, own) = (wraps_any(allocator, &counted), [allocator]);
         for observer in &observers {
+            if !allocator.has_observer(observer) {
+                added.observers.push(observer.clone());
+            }
             let of_adaptor = observer.of_adaptor();
-            delivery.append(allocator.add_shared_observer(if is_adaptor { &of_adaptor } else { observer }));
+            let own_observer = if is_adaptor { &of_adaptor } else { observer };
+            added.delivery.append(allocator.add_shared_observer(own_observer));
             for adaptor in counted.iter().filter(|other| wraps_any(other, &own)) {
-                delivery.append(adaptor.remove_observer(observer));
-                delivery.append(adaptor.add_shared_observer(&of_adaptor));
+                added.delivery.append(adaptor.add_shared_observer(&of_adaptor));
             }
         }
-        delivery.keep(explicit);
-        delivery
     }
 
-    /// Collects what `change` returns for each allocator and all that are counted on its device.
-    fn at_each(&self, change: impl Fn(&AllocatorRef, &[&AllocatorRef]) -> RegionDelivery) -> RegionDelivery {
-        let mut delivery = RegionDelivery::default();
+    /// Calls `change` with each allocator and all that are counted on its device, and delivers what it
+    /// returns.
+    fn at_each(&self, change: impl Fn(&AllocatorRef, &[&AllocatorRef]) -> RegionDelivery) {
         for routes in self.devices().into_iter().filter_map(|device| self.inner.routes.get(device)) {
             let explicit = routes.explicit.handles();
             let counted: Vec<_> = routes.counted().into_iter().chain(&explicit).collect();
-            delivery.extend(counted.iter().map(|allocator| change(allocator, &counted)));
-            delivery.extend(routes.external.all().map(|account| change(&account, &[])));
-            delivery.keep(explicit);
+            counted.iter().for_each(|allocator| drop(change(allocator, &counted)));
+            routes.external.all().for_each(|account| drop(change(&account, &[])));
         }
-        delivery
+    }
+}
+
+/// The observers that an allocator got because it is about to be counted. To be dropped with no lock held.
+#[derive(Debug, Default)]
+pub(super) struct AddedObservers {
+    observers: Vec<SharedObserver>,
+    pub(super) delivery: RegionDelivery,
+}
+
+impl AddedObservers {
+    /// Removes those from the allocator that are not among `wanted`.
+    pub(super) fn keep(&mut self, allocator: &AllocatorRef, wanted: &[SharedObserver]) {
+        self.observers.retain(|added| {
+            let is_wanted = wanted.iter().any(|observer| Arc::ptr_eq(observer, added));
+            if !is_wanted {
+                self.delivery.append(allocator.remove_observer(added));
+            }
+            is_wanted
+        });
     }
 }
 

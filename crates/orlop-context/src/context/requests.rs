@@ -3,11 +3,11 @@
 use super::Context;
 use super::budget::BudgetAccounts;
 use super::gate::Gate;
+use super::observe::AddedObservers;
 use super::routes::DeviceRoutes;
 use orlop_alloc::engine_support::ContextHandle as _;
 use orlop_alloc::{
     Allocator as _, AllocatorRef, Block, Error, LadderStep, MemoryBlock, Refusal, Request, Result,
-    engine_support::RegionDelivery,
 };
 use orlop_core::Device;
 use std::sync::atomic::Ordering;
@@ -173,21 +173,25 @@ impl Context {
 
     #[cold]
     fn note_explicit(&self, allocator: &AllocatorRef) {
-        let changing = self.changing();
         let routes = self.inner.routes.get_or_new(allocator.device());
-        let mut delivery = RegionDelivery::default();
-        // Serving allocators are counted as such, and so are adaptors over a budget gate.
-        if routes.registration_of(allocator).is_none() && !routes.is_over_gate(allocator) {
-            delivery = self.add_observers(&routes, allocator);
+        let mut added = AddedObservers::default();
+        let prepare = || {
+            // Serving allocators are counted as such, and so are adaptors over a budget gate.
+            if routes.registration_of(allocator).is_some() || routes.is_over_gate(allocator) {
+                added.keep(allocator, &[]);
+                return None;
+            }
+            self.add_observers(&routes, allocator, &mut added);
             let is_bounded = routes.accounts().is_some();
             if is_bounded {
-                delivery.append(routes.explicit.watch(allocator));
+                added.delivery.append(routes.explicit.watch(allocator));
             }
-            delivery.keep(routes.explicit.note(allocator, is_bounded));
-        }
-        allocator.set_context_number(self.inner.id.number());
-        drop(changing);
-        drop(delivery);
+            routes.explicit.prepare(allocator, is_bounded)
+        };
+        self.change(prepare, |new| {
+            allocator.set_context_number(self.inner.id.number());
+            new.as_ref().map(|new| routes.explicit.add(new))
+        });
     }
 
     #[cold]

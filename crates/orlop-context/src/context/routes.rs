@@ -68,9 +68,10 @@ impl DeviceRoutes {
         }
     }
 
-    /// Records the gate in front of an allocator.
-    pub(super) fn add_gate(&self, upstream: AllocatorRef, gate: AllocatorRef) {
-        self.gates.set(Some(Gated { upstream, gate }));
+    /// Puts a gate in front of an allocator. Handles that were taken before go through it too.
+    pub(super) fn add_gate(&self, upstream: &AllocatorRef, gate: &AllocatorRef) {
+        upstream.set_gate(gate);
+        self.gates.set(Some(Gated { upstream: upstream.clone(), gate: gate.clone() }));
     }
 
     pub(super) fn serve(&self, kind: MemoryKind, allocator: AllocatorRef) {
@@ -132,8 +133,12 @@ impl DeviceRoutes {
         self.accounts.get()
     }
 
-    pub(super) fn accounts_or_new(&self) -> &Arc<BudgetAccounts> {
-        self.accounts.get_or_init(|| Arc::new(BudgetAccounts::new(Arc::clone(&self.explicit))))
+    pub(super) fn accounts_or(&self, new: &Arc<BudgetAccounts>) -> &Arc<BudgetAccounts> {
+        self.accounts.get_or_init(|| Arc::clone(new))
+    }
+
+    pub(super) fn new_accounts(&self) -> Arc<BudgetAccounts> {
+        Arc::new(BudgetAccounts::new(Arc::clone(&self.explicit)))
     }
 
     /// Returns the stream that was set. Relaxed: it orders no other memory accesses.

@@ -3,13 +3,13 @@
 //! A log is created with an allocator and then hidden behind an erased handle, for example in a
 //! [`Context`](crate::Context). The code that runs the program's steps keeps the switch.
 //!
-//! A log that is off must not close the fast path of its allocator. So the switch adds the log as an observer
-//! when it is turned on, and removes it when it is turned off.
+//! A log that is off must not close the fast path of its allocator. So the switch changes whether the log
+//! receives events of blocks.
 
 use super::Logging;
 use orlop_alloc::{
-    AllocatorRef, Event, Observer,
-    engine_support::{RegionDelivery, WeakAllocator},
+    AllocatorRef, Observer,
+    engine_support::{ContextHandle as _, WeakAllocator},
 };
 use std::fmt;
 use std::ptr;
@@ -41,7 +41,7 @@ pub struct LogSwitch {
 struct SwitchState {
     enabled: AtomicBool,
     step: AtomicU64,
-    /// Locked while logs are added to allocators and removed, so that the last change of the switch wins.
+    /// Locked while logs are switched, so that the last change wins.
     attached: Mutex<Vec<AttachedLog>>,
     /// The log to standard error, which all allocators with this switch share.
     standard_error: Mutex<Weak<Logging>>,
@@ -52,64 +52,11 @@ struct SwitchState {
 struct AttachedLog {
     allocator: WeakAllocator,
     log: Weak<Logging>,
-    /// What is in the allocator's list of observers: the log, or while it is off a [`ParkedLog`].
-    observer: Weak<dyn Observer>,
-}
-
-/// A log that is off, in its allocator's list of observers. It leaves the fast path open.
-struct ParkedLog {
-    _log: Arc<Logging>,
-}
-
-impl Observer for ParkedLog {
-    fn observe(&self, _: &Event<'_>) {}
-
-    fn watches_blocks(&self) -> bool {
-        false
-    }
-}
-
-/// Returns the observer by which an allocator has a log.
-fn observer(log: &Arc<Logging>, enabled: bool) -> Arc<dyn Observer> {
-    let log = Arc::clone(log);
-    if enabled { log } else { Arc::new(ParkedLog { _log: log }) }
-}
-
-/// What a change of an attached log uses: drop it with no lock held, as each part may be the last owner by
-/// then.
-struct LogChange {
-    allocator: Option<AllocatorRef>,
-    log: Option<Arc<Logging>>,
-    observer: Option<Arc<dyn Observer>>,
-}
-
-impl LogChange {
-    fn begin(attached: &AttachedLog) -> Self {
-        let (allocator, log) = (attached.allocator.upgrade(), attached.log.upgrade());
-        Self { allocator, log, observer: attached.observer.upgrade() }
-    }
-
-    /// Returns the parts, if the log is in its allocator's list of observers.
-    fn parts(&self) -> Option<(&AllocatorRef, &Arc<Logging>, &Arc<dyn Observer>)> {
-        let (allocator, observer) = (self.allocator.as_ref()?, self.observer.as_ref()?);
-        allocator.has_observer(observer).then_some((allocator, self.log.as_ref()?, observer))
-    }
 }
 
 impl AttachedLog {
     fn is_log_of(&self, allocator: &AllocatorRef, log: &Logging) -> bool {
         self.allocator.refers_to(allocator) && ptr::eq(self.log.as_ptr(), log)
-    }
-
-    /// Exchanges the log for a parked one, or back. Returns `false` if it was removed from the allocator's
-    /// list: it stays removed.
-    fn switch(&mut self, enabled: bool, change: &LogChange, delivery: &mut RegionDelivery) -> bool {
-        let Some((allocator, log, before)) = change.parts() else { return false };
-        let next = observer(log, enabled);
-        self.observer = Arc::downgrade(&next);
-        delivery.append(allocator.add_observer(next));
-        delivery.append(allocator.remove_observer(before));
-        true
     }
 }
 
@@ -137,29 +84,25 @@ impl LogSwitch {
     }
 
     pub(super) fn attach(&self, allocator: &AllocatorRef, log: &Arc<Logging>) {
+        let observer = Arc::clone(log) as Arc<dyn Observer>;
+        // Before the lock: the allocator's author may use the switch.
+        let added = allocator.add_observer(Arc::clone(&observer));
         let mut attached = self.attached();
-        let known = attached.iter().find(|known| known.is_log_of(allocator, log)).map(LogChange::begin);
-        let mut delivery = RegionDelivery::default();
-        if known.as_ref().is_none_or(|known| known.parts().is_none()) {
-            attached.retain(|known| !known.allocator.is_destroyed() && !known.is_log_of(allocator, log));
-            let new = observer(log, self.enabled());
-            let (weak, log) = (allocator.downgrade(), Arc::downgrade(log));
-            attached.push(AttachedLog { allocator: weak, log, observer: Arc::downgrade(&new) });
-            delivery = allocator.add_observer(new);
-        }
+        attached.retain(|known| !known.allocator.is_destroyed() && !known.is_log_of(allocator, log));
+        attached.push(AttachedLog { allocator: allocator.downgrade(), log: Arc::downgrade(log) });
+        let switched = allocator.set_watches_blocks(&observer, self.enabled());
         drop(attached);
-        drop((known, delivery));
+        drop((added, switched));
     }
 
     pub(super) fn detach(&self, allocator: &AllocatorRef, log: &Logging) {
         let mut attached = self.attached();
-        let removed: Vec<_> = attached.extract_if(.., |known| known.is_log_of(allocator, log)).collect();
-        let changes: Vec<_> = removed.iter().map(LogChange::begin).collect();
-        let parts = changes.iter().filter_map(LogChange::parts);
-        let delivery: Vec<_> =
-            parts.map(|(allocator, _, observer)| allocator.remove_observer(observer)).collect();
+        let removed = attached.extract_if(.., |known| known.is_log_of(allocator, log));
+        let removed: Vec<_> = removed.filter_map(|known| known.log.upgrade()).collect();
         drop(attached);
-        drop((changes, delivery));
+        for log in removed {
+            drop(allocator.remove_observer(&(log as Arc<dyn Observer>)));
+        }
     }
 
     /// Switches the log on or off, and flushes it when it is switched off. Concurrent allocations may be
@@ -168,18 +111,24 @@ impl LogSwitch {
         if self.enabled() == enabled {
             return;
         }
-        let mut delivery = RegionDelivery::default();
         let mut attached = self.attached();
         self.state.enabled.store(enabled, Ordering::Relaxed);
-        let changes: Vec<_> = attached.iter().map(LogChange::begin).collect();
-        let mut each = changes.iter();
-        attached.retain_mut(|known| {
-            each.next().is_some_and(|change| known.switch(enabled, change, &mut delivery))
+        // Dropped with no lock held: each may be the last owner by then.
+        let logs: Vec<_> =
+            attached.iter().map(|known| (known.allocator.upgrade(), known.log.upgrade())).collect();
+        let (mut each, mut switched) = (logs.iter(), Vec::new());
+        attached.retain(|_| {
+            let Some((Some(allocator), Some(log))) = each.next() else { return false };
+            let change = allocator.set_watches_blocks(&(Arc::clone(log) as Arc<dyn Observer>), enabled);
+            // One that was removed from its allocator's list stays removed.
+            let stays = change.is_some();
+            switched.extend(change);
+            stays
         });
         drop(attached);
-        drop(delivery);
+        drop(switched);
         if !enabled {
-            changes.iter().filter_map(|change| change.log.as_ref()).for_each(|log| log.flush_from_outside());
+            logs.iter().filter_map(|(_, log)| log.as_ref()).for_each(|log| log.flush_from_outside());
         }
     }
 

@@ -91,8 +91,7 @@ impl Logging {
     /// Ends the logging of `allocator`, whether the switch is on or off.
     ///
     /// So does the removal of the log from the allocator's list of observers
-    /// ([`AllocatorRef::remove_observer`]): the switch does not bring it back. While the switch is off,
-    /// another observer stands for the log in that list.
+    /// ([`AllocatorRef::remove_observer`]): the switch does not bring it back.
     pub fn detach(&self, allocator: &AllocatorRef) {
         self.switch.detach(allocator, self);
     }
@@ -200,6 +199,10 @@ impl<'a> LogRecord<'a> {
 }
 
 impl Observer for Logging {
+    fn watches_blocks(&self) -> bool {
+        self.switch.enabled()
+    }
+
     fn observe(&self, event: &Event<'_>) {
         if !self.switch.enabled() {
             return;

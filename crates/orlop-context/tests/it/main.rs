@@ -2,6 +2,7 @@
 #![cfg(not(loom))]
 
 mod accounts;
+mod author_locks;
 mod context;
 mod defaults;
 mod device_memory;
