@@ -4,7 +4,6 @@ use crate::arguments::refuse;
 use crate::output::{self, Failures};
 use crate::plan_arguments::{NodeOrder, PlanArguments};
 use crate::plan_capacity::CapacityEntry;
-use crate::plan_command;
 use crate::plan_input::PlanInput;
 use crate::plan_model::{self, SizedModel};
 use crate::plan_output::{judgement, write_page, write_plan, write_solution};
@@ -171,7 +170,7 @@ fn print_one(
     if arguments.json {
         return output::print_json(&answer.entry);
     }
-    let verdict = answer.entry.plan.judge(answer.entry.without_plan, &plan_command::next(arguments));
+    let verdict = answer.entry.plan.judge(answer.entry.without_plan, &crate::plan_command::next(arguments));
     let rest = table::wrapped(&format!("{}{}{written}", answer.head, text(answer)));
     output::print(&(judgement(&verdict) + &rest))
 }
@@ -204,7 +203,7 @@ fn print_several(
     let head = answers.first().map_or_else(String::new, |answer| answer.head.clone());
     let path = arguments.file.display().to_string();
     let plans = answers.iter().map(|answer| &answer.entry.plan);
-    let verdict = PlanFile::judge_all(plans, &plan_command::next(arguments));
+    let verdict = PlanFile::judge_all(plans, &crate::plan_command::next(arguments));
     let plans = answers.into_iter().map(|answer| answer.entry).collect();
     let entries = PlanEntries { file: path, source: "onnx", peak, plans };
     let mut written = String::new();
