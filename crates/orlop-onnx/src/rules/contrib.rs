@@ -31,10 +31,8 @@ pub(super) const OPERATORS: &[Operator] = &[
     own("QLinearConv", |call| {
         one(call.data_type(7), with_channels(call, |shape| convolved(call, shape, 3))?)
     }),
-    own("NhwcConv", |call| one(call.data_type(0), channels_last(call, |shape| convolved(call, shape, 1))?)),
-    own("NhwcFusedConv", |call| {
-        one(call.data_type(0), channels_last(call, |shape| convolved(call, shape, 1))?)
-    }),
+    own("NhwcConv", convolve_last),
+    own("NhwcFusedConv", convolve_last),
     own("QLinearConcat", concat_quantized),
     own("QLinearAveragePool", |call| {
         one(call.data_type(0), with_channels(call, |shape| pooled(call, shape))?)
@@ -122,6 +120,11 @@ fn gather_quantized(call: &Call<'_>) -> Outcome {
     let axis = axis_of(call.int_or("gather_axis", 0), shape.len())?;
     let gathered = [&shape[..axis], call.shape(1)?, &shape[axis + 1..]].concat();
     one(call.data_type(2), gathered)
+}
+
+/// A convolution of images with channels in the last dimension.
+fn convolve_last(call: &Call<'_>) -> Outcome {
+    one(call.data_type(0), channels_last(call, |shape| convolved(call, shape, 1))?)
 }
 
 /// Halves the last dimension.
