@@ -12,6 +12,7 @@ use crate::state::host_memory::HostMemory;
 use crate::state::kernels::Kernels;
 use crate::state::memory::DeviceMemory;
 use crate::state::sizes::{SizeResult, is_integer_maximum, is_second_pass};
+use crate::state::thread::{self, ThreadState};
 use crate::state::work::Work;
 use orlop_dryrun::gpu::GpuModel;
 use orlop_dryrun::settings::DryRunSettings;
@@ -29,12 +30,6 @@ pub(crate) struct Machine {
     pub(crate) contents: Contents,
     pub(crate) work: Work,
     pub(crate) kernels: Kernels,
-    /// The result of the last kernel, if sizes follow from it.
-    pub(crate) size_result: Option<SizeResult>,
-    /// What the next read of device memory at this address returns, as computed on the host.
-    pub(crate) expected: Option<(usize, Vec<u8>)>,
-    /// What the next size that follows from values is, as computed on the host.
-    pub(crate) known_size: Option<u64>,
     pub(crate) counters: Counters,
     pub(crate) descriptors: Descriptors,
     pub(crate) workspaces: Workspaces,
@@ -43,8 +38,8 @@ pub(crate) struct Machine {
     pub(crate) communicators: HashMap<usize, Communicator>,
     pub(crate) recurrent: RecurrentLayers,
     pub(crate) sparse_matrices: HashMap<usize, SparseMatrix>,
-    /// The devices of the contexts below the current one, by thread.
-    pub(crate) contexts: HashMap<i32, Vec<usize>>,
+    /// What the threads of the program did last, by their numbers.
+    threads: HashMap<i32, ThreadState>,
     /// The addresses of variables, by device and symbol.
     symbols: HashMap<(usize, usize), usize>,
     next_handle: usize,
@@ -70,9 +65,6 @@ impl Machine {
             contents: Contents::default(),
             work: Work::new(settings.completion),
             kernels: Kernels::default(),
-            size_result: None,
-            expected: None,
-            known_size: None,
             counters: Counters::default(),
             descriptors: Descriptors::default(),
             workspaces,
@@ -80,7 +72,7 @@ impl Machine {
             communicators: HashMap::new(),
             recurrent: RecurrentLayers::default(),
             sparse_matrices: HashMap::new(),
-            contexts: HashMap::new(),
+            threads: HashMap::new(),
             symbols: HashMap::new(),
             next_handle: 0x1000,
             settings,
@@ -95,6 +87,11 @@ impl Machine {
     pub(crate) fn handle(&mut self) -> usize {
         self.next_handle += 0x40;
         self.next_handle
+    }
+
+    /// Returns the state of the calling thread.
+    pub(crate) fn thread(&mut self) -> &mut ThreadState {
+        self.threads.entry(thread::number()).or_default()
     }
 
     /// Returns the index of a device of a caller.
@@ -145,38 +142,39 @@ impl Machine {
 
     /// Notes a kernel that is launched: the size that an earlier one found is no result of it.
     pub(crate) fn begin_kernel(&mut self, kernel: usize) {
-        self.kernels.launch(kernel);
-        let name = self.kernels.last_name();
-        if is_integer_maximum(name) {
-            let value = self.settings.assumptions.maximum;
-            self.size_result = Some(SizeResult { value, guess: Some(Guess::Maximum) });
-        } else if !is_second_pass(name) {
-            self.size_result = None;
+        let name = self.kernels.name(kernel);
+        let (is_maximum, is_second_pass) = (is_integer_maximum(name), is_second_pass(name));
+        let value = self.settings.assumptions.maximum;
+        let thread = self.thread();
+        thread.last_kernel = kernel;
+        if is_maximum {
+            thread.size_result = Some(SizeResult { value, guess: Some(Guess::Maximum) });
+        } else if !is_second_pass {
+            thread.size_result = None;
         }
     }
 
     /// Counts the distinct values among elements as the host computed, or assumes their number.
     pub(crate) fn count_distinct(&mut self, elements: u64) {
         let assumed = self.settings.assumptions.distinct_values.min(elements);
-        self.size_result = Some(match self.known_size {
+        let thread = self.thread();
+        thread.size_result = Some(match thread.known_size {
             Some(value) => SizeResult { value, guess: None },
             None => SizeResult { value: assumed, guess: Some(Guess::Distinct) },
         });
     }
 
     /// Counts the true elements of a mask: as the host computed, in what was copied there, or by the assumed
-    /// fraction. What is all
-    /// zero can be a buffer that was cleared before a kernel wrote it.
+    /// fraction. What is all zero can be a buffer that was cleared before a kernel wrote it.
     pub(crate) fn count_mask(&mut self, address: usize, elements: u64, is_bytes: bool) {
         let bytes = usize::try_from(elements).ok().filter(|_| is_bytes);
         let known = bytes.and_then(|bytes| self.contents.read_copied(address, bytes));
         let counted: Option<u64> = known.map(|mask| mask.iter().map(|&byte| u64::from(byte != 0)).sum());
-        self.size_result = Some(match self.known_size.or(counted.filter(|&count| count > 0)) {
+        let assumed = self.settings.assumptions.true_elements.of(elements);
+        let thread = self.thread();
+        thread.size_result = Some(match thread.known_size.or(counted.filter(|&count| count > 0)) {
             Some(value) => SizeResult { value, guess: None },
-            None => {
-                let value = self.settings.assumptions.true_elements.of(elements);
-                SizeResult { value, guess: Some(Guess::Mask) }
-            }
+            None => SizeResult { value: assumed, guess: Some(Guess::Mask) },
         });
     }
 

@@ -303,6 +303,47 @@ print("as expected")
 """
 
 
+# One thread's backward pass, in the middle of which another one's masks follow from values of the host.
+THREADS = """
+import threading
+import torch
+
+if not hasattr(torch.library, "get_kernel"):
+    raise SystemExit("not this PyTorch")
+
+steps, sizes, met = 3, [], [threading.Barrier(2, timeout=60) for _ in range(2)]
+
+def wait(gradient):
+    for barrier in met:
+        barrier.wait()
+
+def train():
+    weight = torch.ones(4, device="cuda", requires_grad=True)
+    for barrier in met:
+        barrier.wait()
+    for _ in range(steps):
+        y = weight * 2
+        y.register_hook(wait)
+        y.sum().backward()
+
+def select():
+    for step in range(steps + 1):
+        met[0].wait()
+        mask = torch.tensor([1] * step + [0] * (8 - step)).cuda() != 0
+        lengths = torch.tensor([step, 5]).cuda()
+        sizes.append((torch.empty(8, device="cuda")[mask].numel(), lengths.sum().item(), lengths.unique().numel()))
+        met[1].wait()
+
+threads = [threading.Thread(target=target) for target in (train, select)]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+print(sizes)
+assert sizes == [(step, step + 5, 2) for step in range(steps + 1)], sizes
+"""
+
+
 FORKED = """
 import multiprocessing
 import torch
@@ -341,6 +382,17 @@ def test_what_follows_from_values_of_the_host_is_known(tmp_path: Path) -> None:
     assert "1 tensors were assumed to fill their bins evenly" in doubts
     assert not [doubt for doubt in doubts if "distinct" in doubt or "maxima" in doubt]
     assert "1 masks were assumed to be true in 0 of their elements" in doubts
+
+
+@needs_torch
+def test_threads_do_not_take_what_others_know(tmp_path: Path) -> None:
+    (tmp_path / "threads.py").write_text(THREADS)
+    command = [sys.executable, "-m", "orlop.dry_run", "--quick", "--json", "--device", "h100", "threads.py"]
+    done = subprocess.run(command, cwd=tmp_path, check=False, capture_output=True, text=True, timeout=300)
+    if "not this PyTorch" in done.stderr:
+        pytest.skip("this PyTorch does not give its kernels to Python")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["confidence"] == "high"
 
 
 # Each rank of a data-parallel training, with whole or with sharded states.

@@ -32,14 +32,14 @@ library_calls! {
 
     // The next read of these bytes has these values.
     fn orlop_dry_run_expect(address: usize, bytes: usize, values: usize) |machine| {
-        machine.expected = Some((address, read_bytes(values, bytes)));
+        machine.thread().expected = Some((address, read_bytes(values, bytes)));
         Ok(())
     }
 
     // The next operation whose result has as many rows as its values tell has this many; none is known with a
     // negative number.
     fn orlop_dry_run_expect_size(rows: i64) |machine| {
-        machine.known_size = u64::try_from(rows).ok();
+        machine.thread().known_size = u64::try_from(rows).ok();
         Ok(())
     }
 

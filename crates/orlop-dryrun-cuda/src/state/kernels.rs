@@ -1,4 +1,4 @@
-//! [`Kernels`]: the kernels that libraries registered, and the one that was launched last.
+//! [`Kernels`]: the kernels that libraries registered.
 
 use std::collections::HashMap;
 
@@ -11,7 +11,6 @@ const HEALTHY_IF_TRUE: [&str; 2] = ["15and_kernel_cuda", "10MulFunctorIbE"];
 pub(crate) struct Kernels {
     /// Copies of their names: a library that registered them can be unloaded.
     names: HashMap<usize, String>,
-    last: usize,
 }
 
 impl Kernels {
@@ -19,13 +18,9 @@ impl Kernels {
         self.names.insert(stub, name);
     }
 
-    pub(crate) fn launch(&mut self, stub: usize) {
-        self.last = stub;
-    }
-
-    /// Returns the name of the kernel that was launched last.
-    pub(crate) fn last_name(&self) -> &str {
-        self.names.get(&self.last).map_or("an unregistered kernel", |name| name)
+    /// Returns the name of a kernel.
+    pub(crate) fn name(&self, stub: usize) -> &str {
+        self.names.get(&stub).map_or("an unregistered kernel", |name| name)
     }
 }
 

@@ -8,4 +8,5 @@ pub(crate) mod kernels;
 pub(crate) mod memory;
 pub(crate) mod sizes;
 pub(crate) mod space;
+pub(crate) mod thread;
 pub(crate) mod work;

@@ -5,6 +5,7 @@ use super::{is_dry, run_dry, settings};
 use orlop_dryrun::settings::OUTPUT;
 use std::fs;
 use std::path::Path;
+use std::thread;
 
 /// The two passes of PyTorch's reduction of a boolean mask, and a kernel after it.
 const REDUCTION: usize = 0x100;
@@ -170,4 +171,41 @@ fn what_the_host_computed_is_known_to_its_tensor_alone() {
         assert_eq!(process.call1("orlop_dry_run_assume", assumed), 0);
     }
     process.report(&Path::new(&std::env::var_os(OUTPUT).expect("the folder")).join("answers.json"));
+}
+
+#[test]
+fn threads_do_not_answer_the_reads_of_each_other() {
+    if !is_dry() {
+        let mut assumed = settings();
+        assumed.assumptions = assumed.assumptions.with("mask=0.25").expect("an assumption");
+        run_dry("sizes::threads_do_not_answer_the_reads_of_each_other", &assumed);
+        return;
+    }
+    let process = Process::new();
+    process.register(REDUCTION, c"18DeviceReduceKernelNonZeroOpIbEEPKbEEPiyS9_");
+    process.register(OTHER, c"_Zvec15and_kernel_cudaE");
+    let mask = process.allocate(4096).expect("it fits");
+    let elsewhere =
+        |body: &(dyn Fn() + Sync)| thread::scope(|scope| scope.spawn(body).join().expect("no panic"));
+    // A size and a value that another thread expects.
+    let values = [7_u8; 4];
+    elsewhere(&|| {
+        assert_eq!(process.call1("orlop_dry_run_expect_size", 3), 0);
+        let at = values.as_ptr().expose_provenance();
+        assert_eq!(process.call("orlop_dry_run_expect", [mask, 4, at]), 0);
+    });
+    assert_eq!(counted(&process, mask, 4096, &[]), 1024);
+    let mut read = [9; 4];
+    process.read(&mut read, mask);
+    assert_ne!(read, values);
+    // A kernel of another thread is not the last one of this: neither a count nor a truth is lost or gained.
+    let (iterator, elements) = ([mask, 0], 4096_u64);
+    let arguments = [iterator.as_ptr().expose_provenance(), 0, (&raw const elements).expose_provenance()];
+    process.launch_with(REDUCTION, &arguments);
+    elsewhere(&|| process.launch(OTHER));
+    let mut count = [9; 8];
+    process.read(&mut count, mask);
+    assert_eq!(u64::from_le_bytes(count), 1024);
+    process.read(&mut read[..1], mask);
+    assert_eq!(read[0], 0);
 }

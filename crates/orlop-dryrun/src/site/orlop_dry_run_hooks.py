@@ -8,6 +8,7 @@ import pickle
 import re
 import stat
 import sys
+import threading
 
 ALLOW_CHECKPOINTS = "ORLOP_DRY_RUN_ALLOW_CHECKPOINTS"
 
@@ -16,6 +17,13 @@ def say_once(text, said=set()):
     if text not in said:
         said.add(text)
         print(f"orlop dry-run: {text}", file=sys.stderr)
+
+
+def choose_without_times(environment):
+    """`torch.compile(mode="max-autotune")` compares times, which are all equal, and takes the first of the fastest
+    kernels: that of the library. The others need not be compiled, which takes minutes."""
+    for operation in ("GEMM", "CONV"):
+        environment.setdefault(f"TORCHINDUCTOR_MAX_AUTOTUNE_{operation}_BACKENDS", "ATEN")
 
 
 def is_file(target):
@@ -91,18 +99,17 @@ def generate_to_the_limit(utils):
     if not hasattr(mixin, "_has_unfinished_sequences") or criteria is None:
         return
     has_unfinished, is_at_limit = mixin._has_unfinished_sequences, criteria.__call__
-    # Whether the check before told that the limit is reached; `None` before the first check.
-    limit = {"is_reached": None}
+    # Whether the check before told that the limit is reached, by thread; without an entry before the first check.
+    is_reached_in = {}
 
     @functools.wraps(is_at_limit)
     def check(self, input_ids, *arguments, **named):
-        limit["is_reached"] = input_ids.shape[1] >= self.max_length
+        is_reached_in[threading.get_ident()] = input_ids.shape[1] >= self.max_length
         return is_at_limit(self, input_ids, *arguments, **named)
 
     @functools.wraps(has_unfinished)
     def has_unfinished_by_length(self, this_peer_finished, *arguments, **named):
-        is_reached = limit["is_reached"]
-        limit["is_reached"] = None
+        is_reached = is_reached_in.pop(threading.get_ident(), None)
         if is_reached is None:
             return has_unfinished(self, this_peer_finished, *arguments, **named)
         say_once("sequences of generate() go on to the limit of their length")

@@ -7,6 +7,7 @@ the host, and its results are known too. They are kept by storage, for as long a
 """
 import ctypes
 import functools
+import threading
 import warnings
 
 MAX_BYTES = 64 << 10
@@ -43,6 +44,43 @@ class Unknown(Exception):
     """An operand is not known."""
 
 
+class ThreadState(threading.local):
+    """What a thread does."""
+
+    # Whether an operand of the operation follows from bins that are assumed to be even.
+    is_assumed = False
+    # Whether `bincount` runs and was told how many bins there are.
+    has_bins = False
+    # Whether it computes a part of the forward pass again, in a backward pass.
+    computes_again = False
+    # The number of its first operation; 0 before that.
+    first_operation = 0
+
+
+class Threads:
+    """The threads of the program that run models at once."""
+
+    def __init__(self, torch):
+        self.state = ThreadState()
+        # The number of the operation that ran last, in all threads and in each.
+        self.operations, self.last_operations = 0, {}
+        self.is_in_backward = lambda: torch._C._current_graph_task_id() != -1
+
+    def note(self):
+        """Notes an operation of this thread, unless it is one that PyTorch has for backward passes."""
+        if self.is_in_backward():
+            return
+        self.operations += 1
+        self.last_operations[threading.get_ident()] = self.operations
+        self.state.first_operation = self.state.first_operation or self.operations
+
+    def is_alone(self):
+        """Returns whether no other thread that lives ran an operation since the first one of this thread."""
+        own, first = threading.get_ident(), self.state.first_operation
+        alive = {thread.ident for thread in threading.enumerate()} - {own}
+        return not any(self.last_operations.get(other, 0) > first for other in alive)
+
+
 class Values:
     """The storages of devices whose bytes are known. The library keeps the bytes by address, also after the memory
     is another tensor's; this says for which storages they are kept."""
@@ -53,13 +91,11 @@ class Values:
         self.torch, self.library, self.reference = torch, library, StorageWeakRef
         # A reference, the number of bytes, the version of tensors at which they are known, and whether they follow
         # from bins that are assumed to be even, by the address of the storage's object. PyTorch counts what is written
-        # in place.
+        # in place. All threads have the same storages.
         self.storages = {}
         self.expired_at = MAX_STORAGES
-        # Whether an operand of the operation follows from such bins.
-        self.is_assumed = False
-        # Whether `bincount` runs and was told how many bins there are.
-        self.has_bins = False
+        self.threads = Threads(torch)
+        self.thread = self.threads.state
 
     def view(self, tensor, data):
         """Returns the tensor of the host that is in `data` what a tensor is in its storage."""
@@ -73,7 +109,7 @@ class Values:
         if size and size == storage.nbytes() and version(tensor) == known_at:
             data = self.torch.empty(size, dtype=self.torch.uint8, device="cpu")
             if self.library.orlop_dry_run_read(storage.data_ptr(), size, data.data_ptr()) == 0:
-                self.is_assumed |= is_assumed
+                self.thread.is_assumed |= is_assumed
                 return data
         self.forget(tensor)
         raise Unknown
@@ -103,9 +139,11 @@ class Values:
             before = self.torch.zeros(size, dtype=self.torch.uint8, device="cpu")
         self.view(tensor, before).copy_(values)
         if len(self.storages) >= self.expired_at:
-            self.storages = {key: known for key, known in self.storages.items() if not known[0].expired()}
+            # Another thread can add one.
+            for key in [key for key, known in list(self.storages.items()) if known[0].expired()]:
+                self.storages.pop(key, None)
             self.expired_at = max(MAX_STORAGES, 2 * len(self.storages))
-        self.storages[storage._cdata] = self.reference(storage), size, known_at, self.is_assumed
+        self.storages[storage._cdata] = self.reference(storage), size, known_at, self.thread.is_assumed
         self.library.orlop_dry_run_write(storage.data_ptr(), size, before.data_ptr())
 
     def forget(self, tensor):
@@ -165,6 +203,7 @@ class Operation:
         self.of_tensors = [index for index, argument in enumerate(schema) if str(argument.type) == "Tensor"]
 
     def __call__(self, keys, *arguments, **named):
+        self.values.threads.note()
         try:
             with self.values.torch._C.DisableTorchFunction():
                 return self.run(keys, arguments, named)
@@ -177,10 +216,10 @@ class Operation:
         values = self.values
         if values.torch.cuda.is_current_stream_capturing():
             return self.captured(keys, arguments, named)
-        values.is_assumed = False
+        values.thread.is_assumed = False
         before = self.storage_before(arguments)
         operands = self.operands_of(arguments, named)
-        is_assumed = values.is_assumed
+        is_assumed = values.thread.is_assumed
         arguments = self.without_numbers(arguments)
         read = self.read_by_host(arguments)
         if operands is None:
@@ -199,25 +238,26 @@ class Operation:
                 values.library.orlop_dry_run_expect_size(-1)
         if self.base not in SIZED and self.is_small(result):
             computed = self.compute(*operands)
-        values.is_assumed = is_assumed
+        values.thread.is_assumed = is_assumed
         return result if self.base == "copy_" and read is not None else self.keep(result, computed, before)
 
     def run_unknown(self, keys, arguments, named, read):
         """Runs an operation of which an operand is not known."""
         values = self.values
-        if read is not None and values.has_bins:
+        if read is not None and values.thread.has_bins:
             # Minima and maxima of `bincount`: no index is outside of the bins that it was told.
             values.expect(read, values.torch.zeros(read.size(), dtype=read.dtype, device="cpu"))
         elif read is not None:
             values.library.orlop_dry_run_distrust(read.data_ptr(), read.numel() * read.element_size())
         changed, named = self.assumed(arguments, named)
-        has_bins, values.has_bins = values.has_bins, self.base == "bincount" and bool((*arguments, None, 0)[2])
+        has_bins, thread = values.thread.has_bins, values.thread
+        thread.has_bins = self.base == "bincount" and bool((*arguments, None, 0)[2])
         try:
             result = self.original.call_boxed(keys, *arguments, **named)
         finally:
-            values.has_bins = has_bins
+            thread.has_bins = has_bins
         if not changed:
-            values.is_assumed = False
+            values.thread.is_assumed = False
             self.unknown(arguments, result)
         return result
 
@@ -352,7 +392,7 @@ class Operation:
         values, torch = self.values, self.values.torch
         bins = torch.arange(result.numel(), device="cpu")
         counts = (elements + result.numel() - 1 - bins).div(result.numel(), rounding_mode="floor")
-        values.is_assumed = True
+        values.thread.is_assumed = True
         values.keep(result, counts.to(result.dtype), version(result))
 
 
@@ -364,6 +404,7 @@ class Written:
         self.is_scale = name.removeprefix("aten::").partition(".")[0] in SCALES
 
     def __call__(self, keys, *arguments, **named):
+        self.values.threads.note()
         result = self.original.call_boxed(keys, *arguments, **named)
         for tensor in self.values.tensors(arguments if self.is_scale else arguments[0]):
             known = self.values.storages.pop(tensor.untyped_storage()._cdata, None)
@@ -387,8 +428,7 @@ def compute_on_host(torch, library):
     values = Values(torch, library)
     names = torch._C._dispatch_get_all_op_names()
     found = {name: replacement(torch, values, name) for name in names}
-    replaced = Replaced(torch, {name: each for name, each in found.items() if each is not None})
-    replaced.register()
+    replaced = Replaced(torch, values.threads, {name: each for name, each in found.items() if each is not None})
     graph = torch.autograd.graph
     if hasattr(graph, "_engine_run_backward"):
         replaced.leave_out(graph, "_engine_run_backward", (torch.autograd, graph))
@@ -408,14 +448,16 @@ def compute_on_host(torch, library):
 class Replaced:
     """The operations that are replaced for as long as they are registered."""
 
-    def __init__(self, torch, operations):
+    def __init__(self, torch, threads, operations):
         in_backward = {name: each for name, each in operations.items() if name in IN_BACKWARD}
-        self.torch, self.registered = torch, None
+        self.torch, self.threads, self.registered = torch, threads, None
         self.operations = {name: each for name, each in operations.items() if name not in IN_BACKWARD}
         self.always = self.registration(in_backward)
-
-    def register(self):
-        self.registered = self.registration(self.operations)
+        # Whether the thread of each backward pass is the only one that runs models, by thread, and how many threads
+        # compute a part of the forward pass again. What is registered is so for all threads: if several run models,
+        # then none of them takes back what another one needs.
+        self.lock, self.backward_passes, self.threads_again = threading.RLock(), {}, 0
+        self.change()
 
     def registration(self, operations):
         registered = self.torch.library.Library("aten", "IMPL")
@@ -426,10 +468,18 @@ class Replaced:
                 registered.impl(name, operation, "CUDA", with_keyset=True)
         return registered
 
-    def suspend(self):
-        self.registered, registered = None, self.registered
-        if registered is not None:
-            registered._destroy()
+    def change(self, threads_again=0):
+        """Registers the operations or takes them back."""
+        with self.lock:
+            self.threads_again += threads_again
+            if len(self.backward_passes) > 1:
+                self.backward_passes = dict.fromkeys(self.backward_passes, False)
+            is_needed = self.threads_again > 0 or not any(self.backward_passes.values())
+            if is_needed and self.registered is None:
+                self.registered = self.registration(self.operations)
+            elif not is_needed and self.registered is not None:
+                self.registered, registered = None, self.registered
+                registered._destroy()
 
     def leave_out(self, module, name, importers):
         """Replaces nothing but `IN_BACKWARD` in a backward pass. Autograd adds gradients in place if nothing else has
@@ -438,13 +488,22 @@ class Replaced:
 
         @functools.wraps(run)
         def run_without(*arguments, **named):
-            if self.registered is None:
-                return run(*arguments, **named)
-            self.suspend()
+            threads, state, thread = self.threads, self.threads.state, threading.get_ident()
+            again, state.computes_again = state.computes_again, False
+            is_outermost = not threads.is_in_backward()
+            threads.note()
+            with self.lock:
+                if is_outermost:
+                    self.backward_passes[thread] = threads.is_alone()
+                self.change(-again)
             try:
                 return run(*arguments, **named)
             finally:
-                self.register()
+                state.computes_again = again
+                with self.lock:
+                    if is_outermost:
+                        self.backward_passes.pop(thread, None)
+                    self.change(again)
 
         for importer in importers:
             if getattr(importer, name, None) is run:
@@ -453,19 +512,20 @@ class Replaced:
     def compute_again(self, enable_grad):
         """Replaces the operations where a backward pass computes a part of the forward pass again, as `checkpoint`
         does: with gradients enabled."""
-        enter, leave = enable_grad.__enter__, enable_grad.__exit__
+        enter, leave, threads = enable_grad.__enter__, enable_grad.__exit__, self.threads
 
         @functools.wraps(enter)
         def enter_and_register(guard):
             enter(guard)
-            if self.registered is None:
-                self.register()
-                guard.is_computed_again = True
+            if threads.is_in_backward() and not threads.state.computes_again:
+                guard.is_computed_again = threads.state.computes_again = True
+                self.change(1)
 
         @functools.wraps(leave)
         def suspend_and_leave(guard, *exception):
             if guard.__dict__.pop("is_computed_again", False):
-                self.suspend()
+                threads.state.computes_again = False
+                self.change(-1)
             return leave(guard, *exception)
 
         enable_grad.__enter__, enable_grad.__exit__ = enter_and_register, suspend_and_leave

@@ -134,5 +134,6 @@ class HookFinder:
 
 
 file_name("")
+hooks.choose_without_times(os.environ)
 sys.meta_path.insert(0, HookFinder)
 run_hidden_module()

@@ -21,6 +21,18 @@ fn run(script: &str) -> Option<String> {
 }
 
 #[test]
+fn kernels_are_chosen_without_times_unless_the_program_says_which() {
+    let script = "
+environment = {'TORCHINDUCTOR_MAX_AUTOTUNE_GEMM_BACKENDS': 'TRITON'}
+hooks.choose_without_times(environment)
+print(*environment.values())
+";
+    if let Some(printed) = run(script) {
+        assert_eq!(printed, "TRITON ATEN");
+    }
+}
+
+#[test]
 fn checkpoints_are_written_to_buffers_only() {
     let script = "
 written = []

@@ -23,13 +23,6 @@ pub(super) fn context_of(device: usize) -> usize {
     FIRST_CONTEXT + CONTEXT_STEP * device
 }
 
-/// Returns the number of this thread. A thread variable for its contexts would have a destructor, whose
-/// registration takes the loader's lock.
-fn thread() -> i32 {
-    // SAFETY: the call has no arguments and always succeeds.
-    unsafe { libc::gettid() }
-}
-
 library_calls! {
     fn cuInit(_flags: u32) |_machine| { Ok(()) }
 
@@ -99,14 +92,14 @@ library_calls! {
         let device = device_of(context).filter(|&device| device < machine.memory.devices());
         let device = device.ok_or(Failure::INVALID_CONTEXT)?;
         let below = machine.current_device();
-        machine.contexts.entry(thread()).or_default().push(below);
+        machine.thread().contexts.push(below);
         set_device(device);
         Ok(())
     }
 
     fn cuCtxPopCurrent_v2(context: Out<usize>) |machine| {
         let current = machine.current_device();
-        let below = machine.contexts.get_mut(&thread()).and_then(Vec::pop);
+        let below = machine.thread().contexts.pop();
         set_device(below.ok_or(Failure::INVALID_CONTEXT)?);
         context.set_optional(context_of(current));
         Ok(())

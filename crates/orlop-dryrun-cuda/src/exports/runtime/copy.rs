@@ -37,8 +37,9 @@ pub(in crate::exports) fn copy(machine: &mut Machine, to: usize, from: usize, by
 /// Answers a read of device memory: what the host computed or copied there, true after an and-reduction or
 /// `isfinite`, the size that a kernel found, else zeros.
 fn answer(machine: &mut Machine, to: usize, from: usize, bytes: usize) {
-    let kernel = machine.kernels.last_name().to_owned();
-    let expected = machine.expected.take();
+    let thread = machine.thread();
+    let (expected, size, last_kernel) = (thread.expected.take(), thread.size_result, thread.last_kernel);
+    let kernel = machine.kernels.name(last_kernel).to_owned();
     if let Some((_, values)) = expected.filter(|(address, values)| (*address, values.len()) == (from, bytes))
     {
         machine.counters.kept += 1;
@@ -46,7 +47,7 @@ fn answer(machine: &mut Machine, to: usize, from: usize, bytes: usize) {
     } else if bytes == 1 && is_healthy_if_true(&kernel) {
         machine.counters.true_after_and += 1;
         write_bytes(to, &[1]);
-    } else if let Some(size) = machine.size_result.filter(|_| SIZE_BYTES.contains(&bytes)) {
+    } else if let Some(size) = size.filter(|_| SIZE_BYTES.contains(&bytes)) {
         match size.guess {
             Some(guess) => note(guess),
             None => machine.counters.masks_counted += 1,

@@ -89,7 +89,7 @@ fn launch(machine: &mut Machine, kernel: usize, arguments: In<usize>, stream: us
 /// Notes a kernel that is launched, with the addresses of its arguments.
 fn begin(machine: &mut Machine, kernel: usize, arguments: In<usize>) -> Outcome {
     machine.begin_kernel(kernel);
-    let name = machine.kernels.last_name();
+    let name = machine.kernels.name(kernel);
     if let Some(index) = distinct_elements_argument(name) {
         if let Some(&elements) = arguments.list(index + 1).last() {
             // It has 32 or 64 bits; no tensor has more elements than 32 bits count.
