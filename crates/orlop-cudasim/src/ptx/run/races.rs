@@ -187,11 +187,11 @@ impl OpenAccesses {
             self.has_mixed_atomics &= !is_first;
             self.has_mixed_atomics |= scope == Scope::Block || self.atomics.first().is_some_and(differs);
         }
-        let atomics = self.atomics.iter().filter(|_| match access.kind {
-            ThreadAccessKind::Atomic(_) => self.has_mixed_atomics,
-            _ => true,
-        });
-        let reads = self.reads.iter().filter(|_| access.kind != ThreadAccessKind::Read);
+        let (atomics, reads): (&[_], &[_]) = match access.kind {
+            ThreadAccessKind::Read => (&self.atomics, &[]),
+            ThreadAccessKind::Atomic(_) if !self.has_mixed_atomics => (&[], &self.reads),
+            _ => (&self.atomics, &self.reads),
+        };
         self.writes.iter().chain(atomics).chain(reads).find(races).copied()
     }
 
