@@ -245,3 +245,52 @@ fn a_softmax_is_computed() {
     }
     assert_eq!(driver.races(), []);
 }
+
+/// Which bins it counts in follows from data that is not known when it is submitted.
+#[test]
+fn addresses_that_depend_on_data_are_refused_by_name() {
+    for (compiler, text) in compiled!("histogram") {
+        let Machine { driver, stream, kernel } = machine(text, "histogram");
+        let values: Vec<u8> = (0..200).collect();
+        let from = stream.clone_htod(&values).expect("a copy");
+        let mut bins = stream.alloc_zeros::<u32>(64).expect("memory");
+        // SAFETY: the arguments are those of the kernel.
+        let launched = unsafe {
+            let mut builder = stream.launch_builder(&kernel);
+            builder.arg(&from).arg(&mut bins).arg(&200_i32).launch(shape((1, 1), (256, 1)))
+        };
+        let error = launched.expect_err("a refusal");
+        assert_eq!(error.0, cudarc::driver::sys::CUresult::CUDA_ERROR_NOT_SUPPORTED, "{compiler}");
+        let refusal = driver.refusal().unwrap_or_default();
+        assert!(refusal.starts_with("histogram, line "), "{refusal}");
+        assert!(refusal.ends_with(": an address or a branch depends on data in memory"), "{refusal}");
+        assert_eq!(stream.clone_dtoh(&bins).expect("a copy"), [0; 64], "{compiler}");
+    }
+}
+
+/// As a linker of a real driver writes it.
+#[test]
+fn a_refused_module_says_why_in_its_log() {
+    let (driver, _context) = crate::support::start();
+    assert_eq!(driver.refusal(), None);
+    let text = c".version 8.0\n.target sm_80\n.address_size 64\n.entry main()\n{\n wgmma.fence.sync.aligned;\n ret;\n}";
+    let mut log = [0_u8; 200];
+    let mut options = [
+        cudarc::driver::sys::CUjit_option::CU_JIT_ERROR_LOG_BUFFER,
+        cudarc::driver::sys::CUjit_option::CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES,
+    ];
+    let mut values = [log.as_mut_ptr().cast(), std::ptr::without_provenance_mut(log.len())];
+    let mut module = std::ptr::null_mut();
+    let result = cu!(cuModuleLoadDataEx(
+        &raw mut module,
+        text.as_ptr().cast(),
+        2,
+        options.as_mut_ptr(),
+        values.as_mut_ptr()
+    ));
+    assert_eq!(result, cudarc::driver::sys::CUresult::CUDA_ERROR_INVALID_PTX);
+    let said = std::ffi::CStr::from_bytes_until_nul(&log).expect("a text").to_string_lossy();
+    let why = "main, line 6: wgmma.fence.sync.aligned: the instruction wgmma.fence.sync.aligned is not known";
+    assert_eq!(said, why);
+    assert_eq!(driver.refusal().as_deref(), Some(why));
+}

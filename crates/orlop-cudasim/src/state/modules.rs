@@ -45,6 +45,7 @@ impl Modules {
     pub(crate) fn unload_all(&mut self) {
         self.loaded.clear();
         self.functions.clear();
+        self.refusal = None;
     }
 
     /// Returns the number of loaded modules.
