@@ -273,7 +273,8 @@ fn addresses_that_depend_on_data_are_refused_by_name() {
 fn a_refused_module_says_why_in_its_log() {
     let (driver, _context) = crate::support::start();
     assert_eq!(driver.refusal(), None);
-    let text = c".version 8.0\n.target sm_80\n.address_size 64\n.entry main()\n{\n wgmma.fence.sync.aligned;\n ret;\n}";
+    let text = c".version 8.0\n.target sm_80\n.address_size 64\n\
+                 .entry main()\n{\n wgmma.fence.sync.aligned;\n ret;\n}";
     let mut log = [0_u8; 200];
     let mut options = [
         cudarc::driver::sys::CUjit_option::CU_JIT_ERROR_LOG_BUFFER,
