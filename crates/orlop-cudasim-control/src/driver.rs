@@ -218,6 +218,19 @@ impl SimulatedDriver {
         calls.into_iter().collect()
     }
 
+    /// Returns why the last module or launch of PTX was refused or failed: the function, the line and the
+    /// instruction, or what went wrong there.
+    #[must_use]
+    pub fn refusal(&self) -> Option<String> {
+        extern "C" fn sink(context: *mut c_void, refusal: *const u8, length: usize) {
+            push(context, text(refusal, length));
+        }
+        let mut found: Vec<String> = Vec::new();
+        // SAFETY: the sink gets the vector of its type, which nothing else uses during the call.
+        unsafe { (self.0.refusal)((&raw mut found).cast(), sink) };
+        found.pop()
+    }
+
     /// Fails the `nth` call from now, at least 1, of a function (`*`: any) with a `CUresult`.
     ///
     /// A code after which a real context is unusable (700, 719 …) makes the current context unusable.
@@ -342,6 +355,7 @@ fn access(found: &SimAccessReport) -> RaceAccess {
         name: text(found.name, found.name_length),
         stream: (found.stream != u64::MAX).then_some(found.stream),
         is_write: found.is_write,
+        is_atomic: found.is_atomic,
         address: found.address,
         bytes: found.bytes,
         time: Duration::from_nanos(found.time),

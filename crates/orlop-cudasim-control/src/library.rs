@@ -42,6 +42,8 @@ functions! {
     races c"orlopsim_races":
         unsafe extern "C" fn(*mut c_void, extern "C" fn(*mut c_void, *const SimRace), bool);
     calls c"orlopsim_calls": unsafe extern "C" fn(*mut c_void, NameSink, bool);
+    refusal c"orlopsim_refusal":
+        unsafe extern "C" fn(*mut c_void, extern "C" fn(*mut c_void, *const u8, usize));
     fail c"orlopsim_fail": unsafe extern "C" fn(*const u8, usize, u64, u64, i32) -> i32;
     clear_faults c"orlopsim_clear_faults": unsafe extern "C" fn();
     poison c"orlopsim_poison": unsafe extern "C" fn(usize, i32) -> i32;

@@ -12,6 +12,8 @@ pub struct RaceAccess {
     pub stream: Option<u64>,
     /// Whether the access writes.
     pub is_write: bool,
+    /// Whether it is an atomic update, which does not race with another one.
+    pub is_atomic: bool,
     /// The first address.
     pub address: usize,
     /// The number of bytes.
@@ -22,7 +24,11 @@ pub struct RaceAccess {
 
 impl fmt::Display for RaceAccess {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let verb = if self.is_write { "writes" } else { "reads" };
+        let verb = match (self.is_write, self.is_atomic) {
+            (_, true) => "updates",
+            (true, false) => "writes",
+            (false, false) => "reads",
+        };
         write!(f, "{} {verb} {} bytes at {:#x}", self.name, self.bytes, self.address)?;
         match self.stream {
             Some(stream) => write!(f, " on stream {stream:#x}")?,
@@ -32,7 +38,7 @@ impl fmt::Display for RaceAccess {
     }
 }
 
-/// Two accesses to the same bytes, at least one of them a write, with nothing that orders them.
+/// Two accesses to the same bytes that conflict, with nothing that orders them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RaceReport {
     /// The access that was submitted first.

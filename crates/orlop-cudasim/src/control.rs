@@ -115,6 +115,8 @@ pub struct SimAccessReport {
     pub stream: u64,
     /// Whether the access writes.
     pub is_write: bool,
+    /// Whether it is an atomic update.
+    pub is_atomic: bool,
     /// The first address.
     pub address: usize,
     /// The number of bytes.

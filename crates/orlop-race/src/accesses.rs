@@ -1,8 +1,8 @@
 //! [`AccessMap`]: the last accesses to each byte of memory, and the check of new ones against them.
 //!
-//! For each range it keeps the last write and the reads since then, one for each queue. That suffices to
-//! report every race on a byte whose earlier accesses were free of races: an access that is ordered after
-//! the last write is ordered after everything before that write.
+//! For each range it keeps the last write, and the reads and atomic updates since then, one for each queue.
+//! That suffices to report every race on a byte whose earlier accesses were free of races: an access that is
+//! ordered after the last write is ordered after everything before that write.
 
 use crate::{WorkId, WorkOrder};
 use std::collections::BTreeMap;
@@ -11,10 +11,12 @@ use std::ops::Range;
 /// Whether an access changes the memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AccessKind {
-    /// Conflicts with writes.
+    /// Conflicts with writes and atomic updates.
     Read,
-    /// Conflicts with reads and writes.
+    /// Conflicts with reads, writes and atomic updates.
     Write,
+    /// Reads and writes so that no other atomic update comes between: conflicts with reads and writes.
+    Atomic,
 }
 
 #[derive(Debug, Clone)]
@@ -28,6 +30,7 @@ struct Segment<T> {
     end: usize,
     write: Option<PastAccess<T>>,
     reads: Vec<PastAccess<T>>,
+    atomics: Vec<PastAccess<T>>,
 }
 
 /// The past accesses to memory, each with a tag that a report names it by.
@@ -59,7 +62,12 @@ impl<T: Clone> AccessMap<T> {
         self.split(bytes.end);
         match kind {
             AccessKind::Write => self.write(bytes, PastAccess { work, tag }),
-            AccessKind::Read => self.read(order, bytes, &PastAccess { work, tag }),
+            AccessKind::Read => {
+                self.add(order, bytes, &PastAccess { work, tag }, |segment| &mut segment.reads);
+            }
+            AccessKind::Atomic => {
+                self.add(order, bytes, &PastAccess { work, tag }, |segment| &mut segment.atomics);
+            }
         }
         conflict
     }
@@ -81,7 +89,12 @@ impl<T: Clone> AccessMap<T> {
         self.overlapping(&bytes).find_map(|(start, segment)| {
             let write = segment.write.as_ref().filter(unordered).map(|past| (AccessKind::Write, past));
             let reads = || segment.reads.iter().find(unordered).map(|past| (AccessKind::Read, past));
-            let found = if kind == AccessKind::Write { write.or_else(reads) } else { write };
+            let atomics = || segment.atomics.iter().find(unordered).map(|past| (AccessKind::Atomic, past));
+            let found = match kind {
+                AccessKind::Read => write.or_else(atomics),
+                AccessKind::Write => write.or_else(atomics).or_else(reads),
+                AccessKind::Atomic => write.or_else(reads),
+            };
             let range = start.max(bytes.start)..segment.end.min(bytes.end);
             found.map(|(kind, past)| (range, kind, past.tag.clone()))
         })
@@ -126,23 +139,34 @@ impl<T: Clone> AccessMap<T> {
         while let Some((&start, _)) = self.segments.range(bytes.clone()).next() {
             self.segments.remove(&start);
         }
-        self.segments.insert(bytes.start, Segment { end: bytes.end, write: Some(past), reads: Vec::new() });
+        let (reads, atomics) = (Vec::new(), Vec::new());
+        self.segments.insert(bytes.start, Segment { end: bytes.end, write: Some(past), reads, atomics });
     }
 
-    fn read(&mut self, order: &WorkOrder, bytes: Range<usize>, past: &PastAccess<T>) {
+    /// Adds an access to one of the lists of each segment.
+    fn add(
+        &mut self,
+        order: &WorkOrder,
+        bytes: Range<usize>,
+        past: &PastAccess<T>,
+        list: fn(&mut Segment<T>) -> &mut Vec<PastAccess<T>>,
+    ) {
         let mut at = bytes.start;
         while at < bytes.end {
             let next = self.segments.range_mut(at..bytes.end).next();
             match next {
                 Some((&start, segment)) if start == at => {
-                    // An earlier read that is ordered before this one adds nothing to later checks.
-                    segment.reads.retain(|earlier| !order.is_ordered(earlier.work, past.work.queue));
-                    segment.reads.push(past.clone());
                     at = segment.end;
+                    let list = list(segment);
+                    // An earlier one that is ordered before this one adds nothing to later checks.
+                    list.retain(|earlier| !order.is_ordered(earlier.work, past.work.queue));
+                    list.push(past.clone());
                 }
                 next => {
                     let end = next.map_or(bytes.end, |(&start, _)| start);
-                    self.segments.insert(at, Segment { end, write: None, reads: vec![past.clone()] });
+                    let mut segment = Segment { end, write: None, reads: Vec::new(), atomics: Vec::new() };
+                    list(&mut segment).push(past.clone());
+                    self.segments.insert(at, segment);
                     at = end;
                 }
             }

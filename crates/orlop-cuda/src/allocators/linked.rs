@@ -9,11 +9,14 @@ use std::fmt;
 
 /// The memory of a device and of its linked allocators, in bytes: see [`CudaDevice::memory_use`].
 ///
-/// As text it is one line:
+/// As text it is one line, broken here:
 ///
 /// ```text
-/// cuda:0: 616 MiB of 1.00 GiB in use: 600 MiB by orlop (200 MiB live, 400 MiB cached), 16.0 MiB by others
+/// cuda:0: 616 MiB of 1.00 GiB in use: 600 MiB by orlop (200 MiB live, 400 MiB cached),
+/// 16.0 MiB by the driver, other code and other processes
 /// ```
+///
+/// The last figure is a sum: which process has what, only NVML says.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct MemoryUse {
@@ -64,7 +67,8 @@ impl fmt::Display for MemoryUse {
         let (live, reserved) = (self.live(), self.reserved());
         write!(
             f,
-            "{}: {} of {} in use: {} by orlop ({} live, {} cached), {} by others",
+            "{}: {} of {} in use: {} by orlop ({} live, {} cached), {} by the driver, \
+             other code and other processes",
             self.device,
             ByteSize(self.total.saturating_sub(self.free)),
             ByteSize(self.total),

@@ -126,7 +126,7 @@ fn the_memory_of_a_device_is_summed_up_in_a_line() {
     let memory = machine.device.memory_use().unwrap();
     assert_eq!((memory.live(), memory.reserved(), memory.elsewhere()), (100 << 20, 300 << 20, 24 << 20));
     let line = "cuda:0: 324 MiB of 1.00 GiB in use: 300 MiB by orlop (100 MiB live, 200 MiB cached), \
-                24.0 MiB by others";
+                24.0 MiB by the driver, other code and other processes";
     assert_eq!(memory.to_string(), line);
     // An allocator without handles is not linked.
     drop((caching, _live));

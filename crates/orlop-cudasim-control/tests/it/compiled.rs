@@ -16,22 +16,24 @@ macro_rules! compiled {
     };
 }
 
+pub(crate) use compiled;
+
 const RUST: &str = include_str!("../../../../testdata/ptx/kernels.rustc.ptx");
 
-struct Machine {
-    driver: ExclusiveDriver,
-    stream: Arc<CudaStream>,
-    kernel: CudaFunction,
+pub(crate) struct Machine {
+    pub(crate) driver: ExclusiveDriver,
+    pub(crate) stream: Arc<CudaStream>,
+    pub(crate) kernel: CudaFunction,
 }
 
-fn machine(text: &str, kernel: &str) -> Machine {
+pub(crate) fn machine(text: &str, kernel: &str) -> Machine {
     let (driver, context) = start();
     let stream = context.new_stream().expect("a stream");
     let module = context.load_module(Ptx::from_src(text)).expect("a module");
     Machine { driver, stream, kernel: module.load_function(kernel).expect("an entry") }
 }
 
-fn shape(grid: (u32, u32), block: (u32, u32)) -> LaunchConfig {
+pub(crate) fn shape(grid: (u32, u32), block: (u32, u32)) -> LaunchConfig {
     LaunchConfig { grid_dim: (grid.0, grid.1, 1), block_dim: (block.0, block.1, 1), shared_mem_bytes: 0 }
 }
 

@@ -20,3 +20,4 @@ mod streams;
 mod symbols;
 mod threads;
 mod virtual_memory;
+mod warps;

@@ -120,7 +120,8 @@ fn report(record: &AccessRecord) -> SimAccessReport {
         name: record.name.as_ptr(),
         name_length: record.name.len(),
         stream: record.stream,
-        is_write: record.kind == AccessKind::Write,
+        is_write: record.kind != AccessKind::Read,
+        is_atomic: record.kind == AccessKind::Atomic,
         address: record.address,
         bytes: record.bytes,
         time: record.time,
@@ -158,6 +159,18 @@ pub(crate) extern "C" fn orlopsim_calls(
     }
     if clear {
         driver.faults.reset_calls();
+    }
+}
+
+/// Passes why the last module or launch of PTX was refused to `sink`, if one was.
+#[unsafe(no_mangle)]
+pub(crate) extern "C" fn orlopsim_refusal(
+    context: *mut c_void,
+    sink: extern "C" fn(*mut c_void, *const u8, usize),
+) {
+    let driver = DriverGuard::lock();
+    if let Some(refusal) = &driver.modules.refusal {
+        as_callback(|| sink(context, refusal.as_ptr(), refusal.len()));
     }
 }
 

@@ -1,10 +1,11 @@
 //! Modules and kernel launches. To load a module allocates memory, and counts as a call that may wait.
 
-use crate::abi::{In, LaunchConfig, Out, Text};
+use crate::abi::{In, LaunchConfig, Out, Text, write_text};
 use crate::call::calls;
 use crate::codes::{Failure, Outcome};
+use crate::driver::Driver;
 use crate::guard::DriverGuard;
-use crate::ptx::Shape;
+use crate::ptx::{MAX_DYNAMIC_SHARED, Shape};
 use crate::state::kernel::Launch;
 
 /// The end of a list of launch options, and its entries.
@@ -12,10 +13,26 @@ const PARAM_END: usize = 0;
 const PARAM_BUFFER_POINTER: usize = 1;
 const PARAM_BUFFER_SIZE: usize = 2;
 
+/// Options of a load.
+const JIT_ERROR_LOG_BUFFER: i32 = 5;
+const JIT_ERROR_LOG_BUFFER_SIZE: i32 = 6;
+
 fn load(driver: &mut DriverGuard, module: &Out<u64>, text: &str) -> Outcome {
     let (handle, device) = (driver.handle(), driver.current_device()?);
     driver.modules.load(handle, device, text)?;
     module.set(handle)
+}
+
+/// Writes why a module was refused into the buffer that the options of a load have for errors.
+fn write_log(driver: &Driver, count: usize, options: &In<i32>, values: &In<usize>) -> Outcome {
+    let (options, values) = (options.list(count)?, values.list(count)?);
+    let value = |wanted| options.iter().position(|&option| option == wanted).map(|at| values[at]);
+    let Some((buffer, length)) = value(JIT_ERROR_LOG_BUFFER).zip(value(JIT_ERROR_LOG_BUFFER_SIZE)) else {
+        return Ok(());
+    };
+    let length = i32::try_from(length).unwrap_or(i32::MAX);
+    let refusal = driver.modules.refusal.as_deref().unwrap_or_default();
+    write_text(&Out::from_address(buffer), length, refusal)
 }
 
 /// Returns a copy of the arguments, which the caller can change after the call.
@@ -60,8 +77,10 @@ fn launch(
     options: &In<usize>,
 ) -> Outcome {
     let entry = driver.modules.function(function)?.clone();
-    let threads = config.block.iter().product::<u32>();
-    if config.grid.contains(&0) || threads == 0 || threads > 1024 {
+    let threads = config.block.iter().try_fold(1_u32, |product, &side| product.checked_mul(side));
+    let threads = threads.ok_or(Failure::INVALID_VALUE)?;
+    let is_large = threads > 1024 || config.shared > MAX_DYNAMIC_SHARED;
+    if config.grid.contains(&0) || threads == 0 || is_large {
         return Err(Failure::INVALID_VALUE);
     }
     let id = driver.stream_of(config.stream)?;
@@ -91,11 +110,15 @@ calls! {
     fn cuModuleLoadDataEx(
         module: Out<u64>,
         image: Text,
-        _count: u32,
-        _options: usize,
-        _values: usize,
+        count: u32,
+        options: In<i32>,
+        values: In<usize>,
     ) Unsafe |driver| {
-        load(driver, &module, &image.get()?)
+        let loaded = load(driver, &module, &image.get()?);
+        if loaded == Err(Failure::INVALID_PTX) && count > 0 {
+            write_log(driver, count as usize, &options, &values)?;
+        }
+        loaded
     }
 
     fn cuModuleUnload(module: u64) Unsafe |driver| { driver.modules.unload(module) }

@@ -19,6 +19,10 @@ impl MemoryAccess {
     pub(crate) fn write(address: usize, bytes: usize) -> Self {
         Self { address, bytes, kind: AccessKind::Write }
     }
+
+    pub(crate) fn atomic(address: usize, bytes: usize) -> Self {
+        Self { address, bytes, kind: AccessKind::Atomic }
+    }
 }
 
 impl From<SimAccess> for MemoryAccess {

@@ -42,7 +42,8 @@ impl Driver {
             }
             Work::Kernel(launch) => {
                 let result = as_callback(|| launch.run());
-                if let Err(failure) = result {
+                if let Err(fault) = result {
+                    let failure = self.report_fault(&fault);
                     self.devices[device].sticky.get_or_insert(failure);
                 }
             }

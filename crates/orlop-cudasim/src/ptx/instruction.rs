@@ -1,106 +1,33 @@
-//! [`Program`]: the instructions of an entry point.
+//! [`Instruction`]: what a thread executes, with its types and operands.
 
-use super::shared::SharedVariables;
-
-/// A fundamental type, without its size.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum TypeKind {
-    Bits,
-    Unsigned,
-    Signed,
-    Float,
-    Predicate,
-}
-
-/// A type of an instruction or a register.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Type {
-    pub(super) kind: TypeKind,
-    pub(super) bytes: usize,
-}
-
-impl Type {
-    pub(super) const ADDRESS: Self = Self { kind: TypeKind::Unsigned, bytes: 8 };
-    pub(super) const U32: Self = Self { kind: TypeKind::Unsigned, bytes: 4 };
-    /// Returns the type of twice the size, of integers of 16 and 32 bits.
-    pub(super) fn wide(self) -> Option<Self> {
-        let fits = self.is_integer() && matches!(self.bytes, 2 | 4);
-        fits.then_some(Self { bytes: 2 * self.bytes, ..self })
-    }
-
-    pub(super) const PREDICATE: Self = Self { kind: TypeKind::Predicate, bytes: 1 };
-
-    /// Reads a type such as `u32`.
-    pub(super) fn parse(text: &str) -> Option<Self> {
-        if text == "pred" {
-            return Some(Self::PREDICATE);
-        }
-        let kind = match text.get(..1)? {
-            "b" => TypeKind::Bits,
-            "u" => TypeKind::Unsigned,
-            "s" => TypeKind::Signed,
-            "f" => TypeKind::Float,
-            _ => return None,
-        };
-        let bytes = match (text.get(1..)?, kind) {
-            ("32", _) => 4,
-            ("64", _) => 8,
-            ("8", kind) if kind != TypeKind::Float => 1,
-            ("16", kind) if kind != TypeKind::Float => 2,
-            _ => return None,
-        };
-        Some(Self { kind, bytes })
-    }
-
-    pub(super) fn is_integer(self) -> bool {
-        matches!(self.kind, TypeKind::Unsigned | TypeKind::Signed)
-    }
-
-    pub(super) fn is_signed(self) -> bool {
-        self.kind == TypeKind::Signed
-    }
-
-    pub(super) fn is_float(self) -> bool {
-        self.kind == TypeKind::Float
-    }
-
-    pub(super) fn is_bits(self) -> bool {
-        self.kind == TypeKind::Bits
-    }
-
-    /// Returns `true` if a register of this type is an operand of an instruction of type `of`: the same size,
-    /// and no float for an integer.
-    pub(super) fn fits(self, of: Self) -> bool {
-        let is_number = |ty: Self| ty.kind != TypeKind::Predicate;
-        let mixes = self.is_float() && of.is_integer() || self.is_integer() && of.is_float();
-        self.bytes == of.bytes && is_number(self) == is_number(of) && !mixes
-    }
-
-    /// Returns `true` if a register of this type is an operand of a load, a store or a conversion of type
-    /// `of`: it may be wider, unless one of them is a float.
-    pub(super) fn holds(self, of: Self) -> bool {
-        let wider = self.bytes > of.bytes && !self.is_float() && self != Self::PREDICATE;
-        self.fits(of) || (wider && !of.is_float())
-    }
-}
+use super::types::{FloatMode, Type};
 
 /// The number of a register.
 pub(super) type Register = usize;
 
-/// One coordinate of a thread, of its block, or of their sizes.
+/// A register that a thread can read without an instruction of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Special {
+    /// One coordinate of a thread, of its block, or of their sizes.
     Thread(usize),
     Threads(usize),
     Block(usize),
     Blocks(usize),
+    /// The number of a thread in its warp.
+    Lane,
+    /// The lanes of which the number compares so with the thread's own.
+    Lanes(Comparison),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Operand {
     Register(Register),
+    /// The opposite of a predicate.
+    Negated(Register),
     Value(u64),
     Special(Special),
+    /// The address of a local variable, from the beginning of those of its function.
+    Local(u64),
 }
 
 /// A state space of memory.
@@ -110,14 +37,16 @@ pub(super) enum Space {
     Global,
     /// The memory of a block.
     Shared,
-    /// Global, or shared in its window.
+    /// The memory of a thread.
+    Local,
+    /// Global, or one of the two others in its window.
     Generic,
 }
 
-/// An address: a register, if there is one, and a number.
+/// An address: an operand, if there is one, and a number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Address {
-    pub(super) base: Option<Register>,
+    pub(super) base: Option<Operand>,
     pub(super) offset: u64,
 }
 
@@ -127,6 +56,7 @@ pub(super) enum Binary {
     Sub,
     /// The low half of a product of integers, or a product of floats.
     Mul,
+    MulHigh,
     Div,
     Rem,
     Min,
@@ -143,9 +73,34 @@ pub(super) enum Unary {
     Neg,
     Abs,
     Not,
+    CountOnes,
+    LeadingZeros,
+    Reverse,
+    Sqrt,
+    Reciprocal,
+    ReciprocalSqrt,
+    Exp2,
+    Log2,
 }
 
-/// Comparisons of floats are false if an operand is NaN, except `Nan`.
+/// Functions of bits with more operands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum BitFunction {
+    /// Any function of three bits, by its table.
+    Lookup(u8),
+    /// The high half of a pair shifted left, or the low half of one shifted right. The distance has 5 bits,
+    /// or is limited to 32.
+    Funnel {
+        is_left: bool,
+        wraps: bool,
+    },
+    /// Bytes of two words.
+    Permute,
+    Extract,
+    Insert,
+}
+
+/// Comparisons of floats are false if an operand is NaN, except `Nan` and those that say so.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Comparison {
     Eq,
@@ -160,46 +115,120 @@ pub(super) enum Comparison {
     Num,
 }
 
+/// What the threads that an atomic operation is one for have in common.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) enum Scope {
+    Block,
+    Device,
+    System,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Atomic {
+    Of(Binary),
+    Exchange,
+    /// If the old value is equal to the first operand.
+    CompareExchange,
+    /// Up to a limit, and from zero again.
+    Increment,
+    /// Down to zero, and from a limit again.
+    Decrement,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Shuffle {
+    Up,
+    Down,
+    Xor,
+    Index,
+}
+
+/// What threads of a warp do together: all threads in the mask wait for each other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Collective {
+    Shuffle(Shuffle),
+    All,
+    Any,
+    Uniform,
+    Ballot,
+    /// The threads with the same value.
+    MatchAny(Type),
+    MatchAll(Type),
+    Reduce(Binary, Type),
+    /// It orders their accesses to memory too.
+    Barrier,
+}
+
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Operation {
+    /// Fences, and what only affects speed.
+    Nothing,
     Move {
         to: Register,
         from: Operand,
     },
+    /// One value of several, the lowest first, of this many bytes each.
+    Pack {
+        to: Register,
+        from: Vec<Operand>,
+        bytes: usize,
+    },
+    Unpack {
+        to: Vec<Option<Register>>,
+        from: Operand,
+        bytes: usize,
+    },
     Unary {
         what: Unary,
         of: Type,
+        mode: FloatMode,
         to: Register,
         a: Operand,
     },
     Binary {
         what: Binary,
         of: Type,
+        mode: FloatMode,
         to: Register,
         a: Operand,
         b: Operand,
     },
-    /// The product of integers in twice their size.
+    /// The product of integers in twice their size, and a sum.
     MulWide {
-        of: Type,
-        to: Register,
-        a: Operand,
-        b: Operand,
-    },
-    /// The low half of a product of integers and a sum; of floats, rounded once.
-    MulAdd {
         of: Type,
         to: Register,
         a: Operand,
         b: Operand,
         c: Operand,
     },
-    Compare {
-        what: Comparison,
+    /// The low half of a product of integers and a sum; of floats, rounded once.
+    MulAdd {
         of: Type,
+        mode: FloatMode,
         to: Register,
         a: Operand,
         b: Operand,
+        c: Operand,
+    },
+    Bits {
+        what: BitFunction,
+        of: Type,
+        to: Register,
+        from: Vec<Operand>,
+    },
+    Compare {
+        what: Comparison,
+        /// The result if an operand is NaN.
+        nan: bool,
+        of: Type,
+        mode: FloatMode,
+        to: Option<Register>,
+        /// Gets the opposite.
+        opposite: Option<Register>,
+        a: Operand,
+        b: Operand,
+        /// Combines both results with a predicate.
+        with: Option<(Binary, Operand)>,
     },
     Select {
         to: Register,
@@ -210,18 +239,21 @@ pub(super) enum Operation {
     Convert {
         to: Register,
         to_type: Type,
+        mode: FloatMode,
         from: Operand,
         from_type: Type,
     },
-    LoadParameter {
-        of: Type,
-        to: Vec<Register>,
-        from: Address,
+    /// A pair of floats, the first one in the high half.
+    ConvertPair {
+        to: Register,
+        to_type: Type,
+        high: Operand,
+        low: Operand,
     },
     Load {
         space: Space,
         of: Type,
-        to: Vec<Register>,
+        to: Vec<Option<Register>>,
         from: Address,
     },
     Store {
@@ -229,6 +261,27 @@ pub(super) enum Operation {
         of: Type,
         to: Address,
         from: Vec<Operand>,
+    },
+    Atomic {
+        what: Atomic,
+        scope: Scope,
+        space: Space,
+        of: Type,
+        to: Option<Register>,
+        at: Address,
+        a: Operand,
+        b: Operand,
+    },
+    Collective {
+        what: Collective,
+        to: Option<Register>,
+        /// Gets whether the source of a shuffle is in range, or whether all values match.
+        valid: Option<Register>,
+        from: Vec<Operand>,
+        mask: Operand,
+    },
+    ActiveMask {
+        to: Register,
     },
     /// All threads of a block wait for each other.
     Barrier,
@@ -239,7 +292,16 @@ pub(super) enum Operation {
         index: Operand,
         targets: Vec<usize>,
     },
+    /// The arguments and results are variables of the caller.
+    Call {
+        function: usize,
+        arguments: Vec<usize>,
+        results: Vec<usize>,
+    },
     Return,
+    /// Ends the thread.
+    Exit,
+    Trap,
 }
 
 /// An operation, and the predicate that it needs: a register and its value.
@@ -247,28 +309,6 @@ pub(super) enum Operation {
 pub(super) struct Instruction {
     pub(super) guard: Option<(Register, bool)>,
     pub(super) operation: Operation,
-}
-
-/// A parameter of an entry point.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Parameter {
-    pub(crate) name: String,
-    pub(crate) bytes: usize,
-    pub(crate) alignment: usize,
-}
-
-/// The code of an entry point.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Program {
-    pub(super) parameters: Vec<Parameter>,
-    pub(super) registers: Vec<Type>,
-    pub(super) shared: SharedVariables,
-    pub(super) instructions: Vec<Instruction>,
-}
-
-impl Program {
-    /// Returns the address of a parameter: nothing may be assumed about where they are to each other.
-    pub(super) fn parameter_address(index: usize) -> u64 {
-        (index as u64 + 1) << 32
-    }
+    /// In the module's text, from 1.
+    pub(super) line: usize,
 }

@@ -1,10 +1,10 @@
 //! The code of kernels in PTX: read when a module is loaded, and executed thread by thread.
 //!
-//! It is what compilers write for kernels without calls, atomics and warp functions: integers, `f32` and
-//! `f64`, predicates, branches, parameters, global and shared memory, barriers of whole blocks. What each
-//! instruction does is taken from NVIDIA's *Parallel Thread Execution ISA*, where it leaves a choice (a NaN's
-//! payload) the most inconvenient one. An instruction, a modifier or a type that is not known is an error
-//! when the module is loaded, not at its first use.
+//! It is what compilers write: integers, floats of 16 to 64 bits, predicates, branches, calls, parameters,
+//! global, shared and local memory, atomic operations, barriers, and what threads of a warp do together. What
+//! each instruction does is taken from NVIDIA's *Parallel Thread Execution ISA*, where it leaves a choice (a
+//! NaN's payload, the threads that are active) the most inconvenient one. An instruction, a modifier or a
+//! type that is not known is an error when the module is loaded, not at its first use.
 //!
 //! A launch is executed twice: when it is submitted, to learn which memory it accesses, without any data; and
 //! when its time comes. So addresses and branches must not depend on data in global memory:
@@ -12,33 +12,20 @@
 //!
 //! | module | what it holds |
 //! |---|---|
-//! | `entry` | a module's text as entry points |
-//! | `instruction` | instructions, types, operands |
-//! | `parse` | a function's text as instructions |
-//! | `opcode` | one instruction's text |
-//! | `names` | what names and numbers in a text stand for |
-//! | `arithmetic` | what instructions compute |
-//! | `execute` | the blocks of a launch, and their barriers |
-//! | `thread` | one thread, up to its next barrier |
-//! | `shared` | the memory of a block |
-//! | `races` | accesses of threads that no barrier orders |
-//! | `memory` | the accesses of a launch, and its memory |
+//! | `types` | types, and how floats are rounded |
+//! | `instruction` | instructions and operands |
+//! | `program` | an entry point with the functions that it calls |
+//! | `read` | a module's text as entry points |
+//! | `run` | the execution of a launch |
 
-mod arithmetic;
-mod entry;
-mod execute;
 mod instruction;
-mod memory;
-mod names;
-mod opcode;
-mod parse;
-mod races;
-mod shared;
+mod program;
+mod read;
+mod run;
 #[cfg(test)]
 mod tests;
-mod thread;
+mod types;
 
-pub(crate) use self::entry::{EntryPoint, entry_points};
-pub(crate) use self::execute::Shape;
-pub(crate) use self::instruction::Program;
-pub(crate) use self::memory::{AccessedMemory, Recorder};
+pub(crate) use self::program::Program;
+pub(crate) use self::read::{EntryPoint, entry_points};
+pub(crate) use self::run::{AccessedMemory, Fault, MAX_DYNAMIC_SHARED, Recorder, Shape};

@@ -2,10 +2,10 @@
 //! else its PTX.
 
 use super::host_thread::as_callback;
-use crate::codes::{CUresult, Failure, Outcome};
+use crate::codes::{CUresult, Failure};
 use crate::control::{SimAccess, SimKernel, SimLaunch};
 use crate::memory::{Memory, MemoryAccess};
-use crate::ptx::{AccessedMemory, Program, Recorder, Shape};
+use crate::ptx::{AccessedMemory, Fault, Program, Recorder, Shape};
 use std::ffi::c_void;
 use std::sync::Arc;
 
@@ -52,14 +52,14 @@ pub(crate) struct Launch {
     shared: u32,
     arguments: Vec<Vec<u8>>,
     /// For PTX, what it accesses, or how it fails.
-    traced: Outcome<Vec<MemoryAccess>>,
+    traced: Result<Vec<MemoryAccess>, Fault>,
 }
 
 /// What a launch accesses.
 #[derive(Debug)]
 pub(crate) struct LaunchTrace {
     /// `NOT_SUPPORTED` if PTX accesses what only its data decides.
-    pub(crate) accesses: Outcome<Vec<MemoryAccess>>,
+    pub(crate) accesses: Result<Vec<MemoryAccess>, Fault>,
     /// Accesses of two threads of the launch to the same bytes, without a barrier between them.
     pub(crate) race: Option<(MemoryAccess, MemoryAccess)>,
 }
@@ -91,7 +91,7 @@ impl Launch {
             found.into_iter().flat_map(|access| memory.by_allocation(access)).collect()
         });
         let accesses = match &self.traced {
-            Err(Failure::NOT_SUPPORTED) => Err(Failure::NOT_SUPPORTED),
+            Err(fault) if fault.failure == Failure::NOT_SUPPORTED => Err(fault.clone()),
             traced => Ok(traced.clone().unwrap_or_default()),
         };
         LaunchTrace { accesses, race }
@@ -133,11 +133,11 @@ impl Launch {
     }
 
     /// Runs the kernel.
-    pub(crate) fn run(&self) -> Outcome {
+    pub(crate) fn run(&self) -> Result<(), Fault> {
         let kernel = match &self.code {
             KernelCode::Registered(kernel) => kernel,
             KernelCode::Ptx(program) => {
-                let accesses = self.traced.as_ref().map_err(|failure| *failure)?;
+                let accesses = self.traced.as_ref().map_err(Clone::clone)?;
                 let memory = &mut AccessedMemory::new(accesses);
                 return program.execute(self.shape, self.shared, &self.arguments, memory);
             }
@@ -147,6 +147,6 @@ impl Launch {
             // SAFETY: the context is the kernel's own, and the record is valid during the call.
             unsafe { run(context, record) }
         });
-        if code == 0 { Ok(()) } else { Err(Failure(code)) }
+        if code == 0 { Ok(()) } else { Err(Fault { failure: Failure(code), place: self.name.to_string() }) }
     }
 }

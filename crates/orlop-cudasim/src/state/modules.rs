@@ -27,6 +27,8 @@ pub(crate) struct Modules {
     loaded: HashMap<u64, Module>,
     functions: HashMap<u64, Function>,
     kernels: HashMap<String, Arc<Kernel>>,
+    /// Why the last module or launch of PTX was refused.
+    pub(crate) refusal: Option<String>,
 }
 
 impl Modules {
@@ -37,12 +39,13 @@ impl Modules {
     /// Returns what an entry point does: what was registered under its name, or its PTX.
     pub(crate) fn code(&self, entry: &EntryPoint) -> Option<KernelCode> {
         let registered = self.kernels.get(&*entry.name).cloned().map(KernelCode::Registered);
-        registered.or_else(|| entry.program.clone().map(KernelCode::Ptx))
+        registered.or_else(|| entry.program.clone().ok().map(KernelCode::Ptx))
     }
 
     pub(crate) fn unload_all(&mut self) {
         self.loaded.clear();
         self.functions.clear();
+        self.refusal = None;
     }
 
     /// Returns the number of loaded modules.
@@ -58,12 +61,19 @@ impl Modules {
 
     /// Reads a module. Code that is not known is accepted only for a registered kernel, which stands for it.
     pub(crate) fn load(&mut self, module: u64, device: usize, ptx: &str) -> Outcome {
-        let entries = entry_points(ptx).ok_or(Failure::INVALID_PTX)?;
-        if entries.iter().any(|entry| self.code(entry).is_none()) {
-            return Err(Failure::INVALID_PTX);
+        let entries = entry_points(ptx).map_err(|refusal| self.refuse(refusal))?;
+        let unknown = entries.iter().find(|entry| self.code(entry).is_none());
+        if let Some(Err(refusal)) = unknown.map(|entry| entry.program.as_ref()) {
+            let refusal = (**refusal).to_owned();
+            return Err(self.refuse(refusal));
         }
         self.loaded.insert(module, Module { device, entries });
         Ok(())
+    }
+
+    fn refuse(&mut self, refusal: String) -> Failure {
+        self.refusal = Some(refusal);
+        Failure::INVALID_PTX
     }
 
     pub(crate) fn unload(&mut self, module: u64) -> Outcome {

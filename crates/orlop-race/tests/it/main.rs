@@ -140,3 +140,24 @@ fn forgotten_memory_has_no_past() {
     assert!(memory.conflict(&order, 5..95, AccessKind::Read, b).is_some());
     assert!(memory.conflict(&order, 20..20, AccessKind::Write, a).is_none());
 }
+
+#[test]
+fn atomic_updates_race_with_everything_but_each_other() {
+    let mut order = WorkOrder::new();
+    let mut memory = AccessMap::default();
+    let (a, b, c) = (order.add_queue(), order.add_queue(), order.add_queue());
+    let access = |memory: &mut AccessMap<&'static str>, order: &mut WorkOrder, queue, kind, tag| {
+        let work = order.submit(queue);
+        memory.access(order, 0..8, kind, work, tag).map(|(_, kind, tag)| (kind, tag))
+    };
+    use AccessKind::{Atomic, Read, Write};
+    assert_eq!(access(&mut memory, &mut order, a, Atomic, "update on a"), None);
+    assert_eq!(access(&mut memory, &mut order, b, Atomic, "update on b"), None);
+    assert_eq!(access(&mut memory, &mut order, c, Read, "read on c"), Some((Atomic, "update on a")));
+    assert_eq!(access(&mut memory, &mut order, a, Atomic, "update on a"), Some((Read, "read on c")));
+    // Ordered after one of them only.
+    let event = order.record(a);
+    order.wait(c, &event);
+    assert_eq!(access(&mut memory, &mut order, c, Write, "write on c"), Some((Atomic, "update on b")));
+    assert_eq!(access(&mut memory, &mut order, b, Atomic, "update on b"), Some((Write, "write on c")));
+}

@@ -1,8 +1,9 @@
 //! The global memory of a launch: recorded when it is submitted, read and written when it runs.
 
-use super::races::{ThreadAccess, Turn, race};
+use super::races::{Meetings, ThreadAccess, ThreadAccessKind, Turn};
 use crate::codes::{Failure, Outcome};
 use crate::memory::MemoryAccess;
+use crate::ptx::instruction::Scope;
 use orlop_race::AccessKind;
 use std::ptr;
 
@@ -14,8 +15,14 @@ pub(crate) trait GlobalMemory {
     }
 
     /// Notes an access to shared memory.
-    fn note_shared(&mut self, address: u64, bytes: usize, is_write: bool) {
-        let _ = (address, bytes, is_write);
+    fn note_shared(&mut self, address: u64, bytes: usize, kind: ThreadAccessKind) {
+        let _ = (address, bytes, kind);
+    }
+
+    /// Notes a barrier of lanes of a warp, each with the number of its last one. Returns its number.
+    fn meet(&mut self, lanes: &[(usize, usize)]) -> usize {
+        let _ = lanes;
+        0
     }
 
     /// The accesses from now on are to the shared memory of another block.
@@ -25,6 +32,15 @@ pub(crate) trait GlobalMemory {
     fn load(&mut self, address: u64, bytes: usize) -> Outcome<Option<u64>>;
 
     fn store(&mut self, address: u64, bytes: usize, value: u64) -> Outcome;
+
+    /// Changes a value atomically. Returns the old one, or `None` while there is none to be known.
+    fn update(
+        &mut self,
+        address: u64,
+        bytes: usize,
+        scope: Scope,
+        change: &dyn Fn(u64) -> u64,
+    ) -> Outcome<Option<u64>>;
 }
 
 /// Records accesses; there is no data.
@@ -33,10 +49,12 @@ pub(crate) struct Recorder {
     turn: Turn,
     reads: Vec<(usize, usize)>,
     writes: Vec<(usize, usize)>,
+    atomics: Vec<(usize, usize)>,
     /// All of them, by thread.
     by_thread: Vec<ThreadAccess>,
     /// Those to the shared memory of this block.
     shared: Vec<ThreadAccess>,
+    meetings: Meetings,
     race: Option<(MemoryAccess, MemoryAccess)>,
 }
 
@@ -45,15 +63,18 @@ impl Recorder {
     /// memory are small numbers.
     pub(crate) fn race(&mut self) -> Option<(MemoryAccess, MemoryAccess)> {
         self.end_block();
-        self.race.or_else(|| race(std::mem::take(&mut self.by_thread)))
+        self.race.or_else(|| self.meetings.race(std::mem::take(&mut self.by_thread)))
     }
 
-    /// Returns the accesses, reads before writes, each in the order of addresses, as few ranges as there are.
+    /// Returns the accesses: reads, atomic operations and writes, each in the order of addresses, as few
+    /// ranges as there are.
     pub(crate) fn finish(self) -> Vec<MemoryAccess> {
         let of = |ranges, access: fn(usize, usize) -> MemoryAccess| {
             joined(ranges).into_iter().map(move |(start, end)| access(start, end - start))
         };
-        of(self.reads, MemoryAccess::read).chain(of(self.writes, MemoryAccess::write)).collect()
+        let reads = of(self.reads, MemoryAccess::read);
+        let others = of(self.atomics, MemoryAccess::atomic).chain(of(self.writes, MemoryAccess::write));
+        reads.chain(others).collect()
     }
 }
 
@@ -88,29 +109,47 @@ impl GlobalMemory for Recorder {
         self.turn = turn;
     }
 
-    fn note_shared(&mut self, address: u64, bytes: usize, is_write: bool) {
+    fn note_shared(&mut self, address: u64, bytes: usize, kind: ThreadAccessKind) {
         if let Ok(range) = range(address, bytes) {
-            self.shared.push(ThreadAccess::new(self.turn, range, is_write));
+            self.shared.push(ThreadAccess::new(self.turn, range, kind));
         }
+    }
+
+    fn meet(&mut self, lanes: &[(usize, usize)]) -> usize {
+        self.meetings.add(lanes)
     }
 
     fn end_block(&mut self) {
         let shared = std::mem::take(&mut self.shared);
-        self.race = self.race.or_else(|| race(shared));
+        self.race = self.race.or_else(|| self.meetings.race(shared));
     }
 
     fn load(&mut self, address: u64, bytes: usize) -> Outcome<Option<u64>> {
         let range = range(address, bytes)?;
-        self.by_thread.push(ThreadAccess::new(self.turn, range, false));
+        self.by_thread.push(ThreadAccess::new(self.turn, range, ThreadAccessKind::Read));
         add(&mut self.reads, range);
         Ok(None)
     }
 
     fn store(&mut self, address: u64, bytes: usize, _: u64) -> Outcome {
         let range = range(address, bytes)?;
-        self.by_thread.push(ThreadAccess::new(self.turn, range, true));
+        self.by_thread.push(ThreadAccess::new(self.turn, range, ThreadAccessKind::Write));
         add(&mut self.writes, range);
         Ok(())
+    }
+
+    fn update(
+        &mut self,
+        address: u64,
+        bytes: usize,
+        scope: Scope,
+        _: &dyn Fn(u64) -> u64,
+    ) -> Outcome<Option<u64>> {
+        let range = range(address, bytes)?;
+        self.by_thread.push(ThreadAccess::new(self.turn, range, ThreadAccessKind::Atomic(scope)));
+        // To other launches, those of a block are writes.
+        add(if scope == Scope::Block { &mut self.writes } else { &mut self.atomics }, range);
+        Ok(None)
     }
 }
 
@@ -118,6 +157,7 @@ impl GlobalMemory for Recorder {
 #[derive(Debug)]
 pub(crate) struct AccessedMemory<'a> {
     reads: &'a [MemoryAccess],
+    atomics: &'a [MemoryAccess],
     writes: &'a [MemoryAccess],
 }
 
@@ -125,8 +165,10 @@ impl<'a> AccessedMemory<'a> {
     /// `accesses` is what [`Recorder::finish`] returned.
     pub(crate) fn new(accesses: &'a [MemoryAccess]) -> Self {
         let reads = accesses.partition_point(|access| access.kind == AccessKind::Read);
-        let (reads, writes) = accesses.split_at(reads);
-        Self { reads, writes }
+        let (reads, others) = accesses.split_at(reads);
+        let atomics = others.partition_point(|access| access.kind == AccessKind::Atomic);
+        let (atomics, writes) = others.split_at(atomics);
+        Self { reads, atomics, writes }
     }
 }
 
@@ -139,23 +181,47 @@ fn within(ranges: &[MemoryAccess], address: u64, bytes: usize) -> Outcome<usize>
     if inside { Ok(address) } else { Err(Failure::ILLEGAL_ADDRESS) }
 }
 
+/// Reads a value at an address that was checked.
+fn read(address: usize, bytes: usize) -> Outcome<u64> {
+    let mut value = [0; 8];
+    let to = value.get_mut(..bytes).ok_or(Failure::INVALID_VALUE)?;
+    let from = ptr::with_exposed_provenance::<u8>(address);
+    // SAFETY: `execute` has checked just before that all accesses of the launch are to memory that is there,
+    // and it holds the lock; `to` has this many bytes of its own.
+    unsafe { from.copy_to_nonoverlapping(to.as_mut_ptr(), bytes) };
+    Ok(u64::from_le_bytes(value))
+}
+
+/// Writes a value at an address that was checked for writes.
+fn write(address: usize, bytes: usize, value: u64) -> Outcome {
+    let value = value.to_le_bytes();
+    let from = value.get(..bytes).ok_or(Failure::INVALID_VALUE)?;
+    let to = ptr::with_exposed_provenance_mut::<u8>(address);
+    // SAFETY: as in `read`, and writable; `from` has this many bytes.
+    unsafe { to.copy_from_nonoverlapping(from.as_ptr(), bytes) };
+    Ok(())
+}
+
 impl GlobalMemory for AccessedMemory<'_> {
     fn load(&mut self, address: u64, bytes: usize) -> Outcome<Option<u64>> {
-        let from = ptr::with_exposed_provenance::<u8>(within(self.reads, address, bytes)?);
-        let mut value = [0; 8];
-        let to = value.get_mut(..bytes).ok_or(Failure::INVALID_VALUE)?;
-        // SAFETY: `execute` has checked just before that all accesses of the launch are to memory that is
-        // there, and it holds the lock; `to` has this many bytes of its own.
-        unsafe { from.copy_to_nonoverlapping(to.as_mut_ptr(), bytes) };
-        Ok(Some(u64::from_le_bytes(value)))
+        read(within(self.reads, address, bytes)?, bytes).map(Some)
     }
 
     fn store(&mut self, address: u64, bytes: usize, value: u64) -> Outcome {
-        let to = ptr::with_exposed_provenance_mut::<u8>(within(self.writes, address, bytes)?);
-        let value = value.to_le_bytes();
-        let from = value.get(..bytes).ok_or(Failure::INVALID_VALUE)?;
-        // SAFETY: as above, and writable; `from` has this many bytes.
-        unsafe { to.copy_from_nonoverlapping(from.as_ptr(), bytes) };
-        Ok(())
+        write(within(self.writes, address, bytes)?, bytes, value)
+    }
+
+    fn update(
+        &mut self,
+        address: u64,
+        bytes: usize,
+        scope: Scope,
+        change: &dyn Fn(u64) -> u64,
+    ) -> Outcome<Option<u64>> {
+        let ranges = if scope == Scope::Block { self.writes } else { self.atomics };
+        let address = within(ranges, address, bytes)?;
+        let old = read(address, bytes)?;
+        write(address, bytes, change(old))?;
+        Ok(Some(old))
     }
 }
