@@ -53,6 +53,10 @@ const MAX_SHIFT: usize = 2;
 /// Capacities closer to each other than this part of the bound are not told apart in a round.
 const RESOLUTION: u64 = 512;
 
+/// The number of searches for which every second searcher stays at the smallest capacity: plans as low as the
+/// bound are common, and take about as many searches as that.
+const AT_BOUND: usize = 256;
+
 /// The number of searchers. It does not depend on the machine.
 const SEARCHERS: usize = 2;
 
@@ -92,6 +96,8 @@ struct Searcher {
     searches: usize,
     /// The capacity that failed last; `None` if the smallest is next.
     failed: Option<u64>,
+    /// The number of searches for which the capacity stays the smallest.
+    at_bound: usize,
     /// At this height and below there is no plan.
     floor: u64,
     /// The best height.
@@ -113,6 +119,7 @@ impl<'a> CapacitySearch<'a> {
             random: SplitMix64::new(random.next_u64()),
             searches: index * orders.len(),
             failed: None,
+            at_bound: if index % 2 == 0 { 0 } else { AT_BOUND },
             floor,
             height: u64::MAX,
             found: None,
@@ -162,6 +169,7 @@ impl Searcher {
         while self.height > self.floor + 1 && done < max_work && !stop.is_due() {
             let ranks = ranks(&data.orders, self.searches, &mut self.random);
             self.searches += 1;
+            self.at_bound = self.at_bound.saturating_sub(1);
             let mut steps = STEPS * luby(self.searches as u64) * data.normal.spans.len() as u64;
             let capacity = self.capacity(data);
             let outcome = Descent::new(data.normal, data.neighbors, &ranks, capacity).run(|work| {
@@ -191,7 +199,8 @@ impl Searcher {
     fn capacity(&self, data: &SearchData<'_>) -> u64 {
         let lowest = self.floor + 1;
         let distance = |failed: u64| self.height.saturating_sub(failed) / 2;
-        let halfway = self.failed.map_or(lowest, |failed| failed + distance(failed));
+        let failed = self.failed.filter(|_| self.at_bound == 0);
+        let halfway = failed.map_or(lowest, |failed| failed + distance(failed));
         data.heights.at_most(halfway).max(lowest)
     }
 }
