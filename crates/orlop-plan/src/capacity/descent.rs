@@ -3,9 +3,11 @@
 use super::Neighbors;
 use super::space::Space;
 use crate::normal::Normal;
-use std::cmp::Reverse;
 use std::ops::Range;
 use std::rc::Rc;
+
+/// The number of bits of a capacity in units.
+const MAX_UNIT_BITS: u32 = 30;
 
 /// The end of a search.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -51,24 +53,38 @@ pub(crate) struct Descent<'a> {
     capacity: u64,
     /// The capacity, rounded up as sizes are.
     rounded: u64,
+    /// Sums are in units of two to this power, of which a capacity has less than 2^30. Where that is not
+    /// exact, sizes and offsets are rounded down, so that no plan is missed.
+    unit_log2: u32,
+    /// By span, its rounded size in units.
+    units: Vec<i32>,
     stack: Vec<Frame>,
-    /// By section: bytes, or candidates.
-    sums: Vec<u64>,
-    /// Lowest offsets and spans.
-    sorted: Vec<(Reverse<u64>, u32)>,
+    /// By section: units, or candidates.
+    sums: Vec<i32>,
+    /// Lowest offsets in units, and spans, in one number.
+    sorted: Vec<u64>,
+    /// The number of spans of the part that are not placed.
+    unplaced: usize,
     work: u64,
 }
 
 impl<'a> Descent<'a> {
     pub(crate) fn new(normal: &'a Normal, neighbors: &'a Neighbors, ranks: &'a [u32], capacity: u64) -> Self {
+        let (space, rounded) = (Space::new(normal, neighbors), normal.rounded_up(capacity));
+        let largest = rounded.max(normal.lower_bound);
+        let bits = u64::BITS - largest.leading_zeros();
+        let unit_log2 = normal.unit().trailing_zeros().max(bits.saturating_sub(MAX_UNIT_BITS));
         Self {
-            space: Space::new(normal, neighbors),
+            units: space.sizes.iter().map(|size| in_units(*size, unit_log2)).collect(),
+            space,
             ranks,
             capacity,
-            rounded: normal.rounded_up(capacity),
+            rounded,
+            unit_log2,
             stack: Vec::new(),
             sums: vec![0; normal.load.len()],
             sorted: Vec::new(),
+            unplaced: 0,
             work: 0,
         }
     }
@@ -107,9 +123,14 @@ impl<'a> Descent<'a> {
             self.work += part.spans.len() as u64;
             let unplaced = || part.spans.iter().map(|&span| span as usize);
             let unplaced = || unplaced().filter(|&span| !self.space.is_placed(span));
-            let Some(level) = unplaced().map(|span| self.space.lowest(span)).min() else {
+            let (mut count, mut level) = (0, u64::MAX);
+            for span in unplaced() {
+                (count, level) = (count + 1, level.min(self.space.lowest(span)));
+            }
+            self.unplaced = count;
+            if count == 0 {
                 return Propagation::Complete;
-            };
+            }
             let at_level = unplaced().filter(|&span| self.space.lowest(span) == level);
             let in_air: Vec<usize> = at_level.filter(|&span| !self.space.is_supported(span)).collect();
             if in_air.is_empty() {
@@ -132,34 +153,36 @@ impl<'a> Descent<'a> {
             return true;
         }
         self.sorted.clear();
+        self.work += (checked.len() + part.spans.len()) as u64;
         for &span in &part.spans {
             let sections = self.space.sections(span as usize);
             if sections.start < checked.end
                 && checked.start < sections.end
                 && !self.space.is_placed(span as usize)
             {
-                self.sorted.push((Reverse(self.space.lowest(span as usize)), span));
+                let lowest = self.space.lowest(span as usize);
+                if lowest.saturating_add(self.space.normal.spans[span as usize].size) > self.capacity {
+                    return false;
+                }
+                self.sorted.push(pack(lowest >> self.unit_log2, span));
             }
         }
-        self.sorted.sort_unstable();
+        self.sorted.sort_unstable_by(|one, other| other.cmp(one));
+        self.work += 4 * self.sorted.len() as u64;
         self.sums[checked.clone()].fill(0);
-        self.work += (checked.len() + part.spans.len() + 4 * self.sorted.len()) as u64;
-        for &(Reverse(lowest), span) in &self.sorted {
-            let span = span as usize;
-            let size = self.space.normal.spans[span].size;
-            if lowest.saturating_add(size) > self.capacity {
-                return false;
-            }
+        let top = in_units(self.rounded, self.unit_log2);
+        for &key in &self.sorted {
+            let (lowest, span) = unpack(key);
             let sections = self.space.sections(span);
             let sections = sections.start.max(checked.start)..sections.end.min(checked.end);
-            let (room, size) = (self.rounded - lowest, self.space.sizes[span]);
+            let (room, size) = (top - lowest, self.units[span]);
             self.work += sections.len() as u64;
-            let mut highest = 0;
+            let mut is_over = false;
             for sum in &mut self.sums[sections] {
                 *sum += size;
-                highest = highest.max(*sum);
+                is_over |= *sum > room;
             }
-            if highest > room {
+            if is_over {
                 return false;
             }
         }
@@ -175,12 +198,20 @@ impl<'a> Descent<'a> {
         let sections = self.space.sections(span);
         self.stack.push(Frame::Decision { part: Rc::clone(&part), mark, span });
         if !(sections.start..sections.end - 1).any(|section| self.space.is_border(section)) {
-            return part;
+            return if 4 * self.unplaced > 3 * part.spans.len() { part } else { self.without_placed(&part) };
         }
         let mut waiting = self.divide(&part);
         let Some(next) = waiting.pop() else { return part };
         self.stack.push(Frame::Parts { waiting });
         self.enter(next)
+    }
+
+    /// Returns a part without the spans that are placed: what a step does is in proportion to the others.
+    fn without_placed(&mut self, part: &Part) -> Rc<Part> {
+        let unplaced = |span: &&u32| !self.space.is_placed(**span as usize);
+        let spans = part.spans.iter().filter(unplaced).copied().collect();
+        self.work += part.spans.len() as u64;
+        Rc::new(Part { sections: part.sections.clone(), spans })
     }
 
     /// Begins a part, of which nothing has been checked.
@@ -275,4 +306,20 @@ impl<'a> Descent<'a> {
             }
         }
     }
+}
+
+/// Returns a number of bytes in units of two to the power `unit_log2`, rounded down.
+fn in_units(bytes: u64, unit_log2: u32) -> i32 {
+    i32::try_from(bytes >> unit_log2).unwrap_or(i32::MAX)
+}
+
+/// Packs an offset in units and a span into a key, in the order of the offsets.
+fn pack(lowest: u64, span: u32) -> u64 {
+    (lowest << u32::BITS) | u64::from(span)
+}
+
+/// Returns the offset and the span of a key.
+#[expect(clippy::cast_possible_truncation, reason = "both halves were packed")]
+fn unpack(key: u64) -> (i32, usize) {
+    ((key >> u32::BITS) as i32, key as u32 as usize)
 }

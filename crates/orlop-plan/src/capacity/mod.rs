@@ -119,7 +119,7 @@ impl<'a> CapacitySearch<'a> {
             random: SplitMix64::new(random.next_u64()),
             searches: index * orders.len(),
             failed: None,
-            at_bound: if index % 2 == 0 { 0 } else { AT_BOUND },
+            at_bound: if index.is_multiple_of(2) { 0 } else { AT_BOUND },
             floor,
             height: u64::MAX,
             found: None,
