@@ -263,6 +263,16 @@ mod tests {
     }
 
     #[test]
+    fn sums_of_rounded_units_neither_miss_a_plan_nor_find_one_that_is_too_high() {
+        // Odd and wide: sums cannot be in whole units.
+        let unit = (1 << 45) + 1;
+        let spans = [(0..2, 1), (0..1, 2), (1..3, 2), (2..3, 1), (0..3, 5)];
+        let buffers = spans.map(|(lifetime, units)| Buffer::unaligned(lifetime, units * unit));
+        assert!(matches!(search(&buffers, 8 * unit), DescentOutcome::Found(_)));
+        assert_eq!(search(&buffers, 8 * unit - 1), DescentOutcome::Exhausted);
+    }
+
+    #[test]
     fn only_the_topmost_ends_between_granules() {
         let buffers = [Buffer::new(0..1, 257), Buffer::new(0..1, 1)];
         assert_eq!(search(&buffers, 513), DescentOutcome::Found(vec![0, 512]));
