@@ -40,8 +40,8 @@ enum Propagation {
     Complete,
     /// Its spans do not fit.
     DeadEnd,
-    /// Some can be placed at this offset; none can be lower.
-    Level(u64),
+    /// Some of so many spans can be placed at this offset; none can be lower.
+    Level { level: u64, unplaced: usize },
 }
 
 /// A search for a plan of a height.
@@ -63,8 +63,6 @@ pub(crate) struct Descent<'a> {
     sums: Vec<i32>,
     /// Lowest offsets in units, and spans, in one number.
     sorted: Vec<u64>,
-    /// The number of spans of the part that are not placed.
-    unplaced: usize,
     work: u64,
 }
 
@@ -84,7 +82,6 @@ impl<'a> Descent<'a> {
             stack: Vec::new(),
             sums: vec![0; normal.load.len()],
             sorted: Vec::new(),
-            unplaced: 0,
             work: 0,
         }
     }
@@ -97,7 +94,7 @@ impl<'a> Descent<'a> {
         let Some(mut part) = self.next_part() else { return DescentOutcome::Found(Vec::new()) };
         loop {
             let next = match self.propagate(&part) {
-                Propagation::Level(level) => Some(self.decide(part, level)),
+                Propagation::Level { level, unplaced } => Some(self.decide(part, level, unplaced)),
                 Propagation::DeadEnd => match self.backtrack() {
                     None => return DescentOutcome::Exhausted,
                     next => next,
@@ -127,14 +124,13 @@ impl<'a> Descent<'a> {
             for span in unplaced() {
                 (count, level) = (count + 1, level.min(self.space.lowest(span)));
             }
-            self.unplaced = count;
             if count == 0 {
                 return Propagation::Complete;
             }
             let at_level = unplaced().filter(|&span| self.space.lowest(span) == level);
             let in_air: Vec<usize> = at_level.filter(|&span| !self.space.is_supported(span)).collect();
             if in_air.is_empty() {
-                return Propagation::Level(level);
+                return Propagation::Level { level, unplaced: count };
             }
             for span in in_air {
                 self.work += self.space.neighbors.of(span).len() as u64;
@@ -190,7 +186,7 @@ impl<'a> Descent<'a> {
     }
 
     /// Places a span at `level` and returns the part to go on with.
-    fn decide(&mut self, part: Rc<Part>, level: u64) -> Rc<Part> {
+    fn decide(&mut self, part: Rc<Part>, level: u64, unplaced: usize) -> Rc<Part> {
         let span = self.select(&part, level);
         let mark = self.space.mark();
         self.work += self.space.neighbors.of(span).len() as u64;
@@ -198,7 +194,7 @@ impl<'a> Descent<'a> {
         let sections = self.space.sections(span);
         self.stack.push(Frame::Decision { part: Rc::clone(&part), mark, span });
         if !(sections.start..sections.end - 1).any(|section| self.space.is_border(section)) {
-            return if 4 * self.unplaced > 3 * part.spans.len() { part } else { self.without_placed(&part) };
+            return if 4 * unplaced > 3 * part.spans.len() { part } else { self.without_placed(&part) };
         }
         let mut waiting = self.divide(&part);
         let Some(next) = waiting.pop() else { return part };

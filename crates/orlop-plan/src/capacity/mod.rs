@@ -55,7 +55,7 @@ const RESOLUTION: u64 = 512;
 
 /// The number of searches for which every second searcher stays at the smallest capacity: plans as low as the
 /// bound are common, and take about as many searches as that.
-const AT_BOUND: usize = 256;
+const AT_BOUND: usize = 255;
 
 /// The number of searchers. It does not depend on the machine.
 const SEARCHERS: usize = 2;
@@ -169,9 +169,9 @@ impl Searcher {
         while self.height > self.floor + 1 && done < max_work && !stop.is_due() {
             let ranks = ranks(&data.orders, self.searches, &mut self.random);
             self.searches += 1;
-            self.at_bound = self.at_bound.saturating_sub(1);
             let mut steps = STEPS * luby(self.searches as u64) * data.normal.spans.len() as u64;
             let capacity = self.capacity(data);
+            self.at_bound = self.at_bound.saturating_sub(1);
             let outcome = Descent::new(data.normal, data.neighbors, &ranks, capacity).run(|work| {
                 steps -= 1;
                 done += work;
