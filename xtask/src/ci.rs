@@ -44,14 +44,15 @@ pub(crate) fn run(shell: &Shell, report: &mut Report, install: bool, is_whole: b
 
 /// Runs the steps that build in Cargo's target folder.
 fn in_the_common_folder(shell: &Shell, report: &mut Report) {
+    checks::deny(shell, report);
     report.step("clippy", || checks::clippy(shell));
-    report.step("test", || checks::test(shell));
     report.step("doc", || checks::doc(shell));
     report.step("package", || checks::package(shell));
     report.step("semver", || checks::semver(shell));
-    golden::run(shell, report, &shell.root().join(TESTDATA));
-    checks::deny(shell, report);
     report.step("wheel: sources", || wheel::sources(shell));
+    report.step("test", || checks::test(shell));
+    report.step("fuzz --short", || fuzz::short(shell, None, fuzz::SHORT));
+    golden::run(shell, report, &shell.root().join(TESTDATA));
     powerset::run(shell, report);
     checks::targets(shell, report);
 }
@@ -59,7 +60,6 @@ fn in_the_common_folder(shell: &Shell, report: &mut Report) {
 /// Runs the steps that build in folders of their own, with other compilers or other flags.
 fn with_own_folders(shell: &Shell, mut report: Report) -> Report {
     report.step("msrv", || checks::msrv(shell));
-    report.step("fuzz --short", || fuzz::short(shell, None, fuzz::SHORT));
     report.step("loom", || loom::run(shell, SearchDepth::Short, None));
     report.step("loom --mutate", || mutate::run(shell, SearchDepth::Short, None));
     report.step("san: thread", || san::thread(shell));

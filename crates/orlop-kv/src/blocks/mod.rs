@@ -184,6 +184,12 @@ impl Blocks {
         self.groups[group].pages(block)
     }
 
+    /// Returns the free pages of the large page that has a block's first page.
+    pub(crate) fn free_pages_beside(&self, group: usize, block: u32) -> Option<u32> {
+        let blocks = &self.groups[group];
+        blocks.pages(block).first().and_then(|&page| self.pages.free_beside(blocks.class, page))
+    }
+
     /// Returns the page size of a group and the pages of a block.
     pub(crate) fn class_and_parts(&self, group: usize) -> (usize, u64) {
         (self.groups[group].class as usize, self.groups[group].parts as u64)

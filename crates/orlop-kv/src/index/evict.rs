@@ -69,6 +69,7 @@ impl PrefixIndex {
                     self.candidates.pop(share);
                     self.evict_boundary(blocks, id);
                 }
+                self.read_ahead(blocks, share);
                 return true;
             }
             self.candidates.pop(share);

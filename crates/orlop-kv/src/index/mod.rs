@@ -14,6 +14,7 @@
 //! * a leaf ends with a boundary: nothing is cached that no hit can reach;
 //! * a boundary is in the queue of candidates, or parked because its blocks are in use.
 
+mod ahead;
 mod announce;
 mod evict;
 mod node;
@@ -24,6 +25,7 @@ mod recent;
 mod register;
 mod shares;
 
+use self::ahead::ReadAhead;
 use self::announce::Announcer;
 use self::evict::Candidate;
 pub(crate) use self::node::Tail;
@@ -96,6 +98,7 @@ pub(crate) struct PrefixIndex {
     boundaries: Vec<Boundary>,
     unused_boundaries: Vec<u32>,
     candidates: Shares,
+    ahead: ReadAhead,
     /// Candidates that a pin of the user keeps, with their generations.
     held: Vec<(u32, u32)>,
     /// Boundaries whose blocks are in use, with their generations: those that were removed are still listed.
@@ -126,6 +129,7 @@ impl PrefixIndex {
             boundaries: Vec::new(),
             unused_boundaries: Vec::new(),
             candidates: Shares::default(),
+            ahead: ReadAhead::default(),
             held: Vec::new(),
             parked: Vec::new(),
             expiries: BinaryHeap::new(),

@@ -29,6 +29,11 @@ impl EvictionQueue {
         first.into_iter().chain(other).min().copied()
     }
 
+    /// Returns the candidate after the next one, if it waits in order.
+    pub(super) fn second(&self) -> Option<Candidate> {
+        self.in_order.get(1).copied()
+    }
+
     /// Takes the next candidate out.
     pub(super) fn pop(&mut self) -> Option<Candidate> {
         let next = self.peek()?;

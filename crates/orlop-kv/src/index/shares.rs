@@ -73,6 +73,11 @@ impl Shares {
         self.shares[share].candidates.peek().map(|candidate| (share, candidate))
     }
 
+    /// Returns the candidate of a share after the next one, if it waits in order.
+    pub(super) fn second(&self, share: usize) -> Option<Candidate> {
+        self.shares[share].candidates.second()
+    }
+
     /// Takes the next candidate of a share out.
     pub(super) fn pop(&mut self, share: usize) {
         self.shares[share].candidates.pop();

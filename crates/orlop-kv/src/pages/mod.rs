@@ -282,6 +282,12 @@ impl LargePages {
         }
     }
 
+    /// Returns the free pages of the large page that has this page.
+    pub(crate) fn free_beside(&self, class: u32, id: u32) -> Option<u32> {
+        let large = id / self.classes[class as usize].per_large;
+        self.large.get(large as usize).map(|page| page.free)
+    }
+
     /// Gives the large pages of an ended sequence to no owner. Those without free pages keep the owner's
     /// number, which is harmless: it is a hint, and the next sequence with this number gets their pages
     /// first.

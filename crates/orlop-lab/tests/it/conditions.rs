@@ -56,7 +56,7 @@ fn the_replay_under_the_conditions_of_a_run_is_the_run() {
 
 /// Files may have a release at every request, with as many blocks as possible, or releases that no request
 /// follows. Each is analyzed in seconds; inspecting all blocks or all events for each release would take
-/// hours.
+/// many minutes.
 #[test]
 fn many_releases_are_read_in_time() {
     let (common, region) = (1 << 40, 2 << 40);
@@ -64,11 +64,11 @@ fn many_releases_are_read_in_time() {
     let lost_and_gained = [EventAction::RegionReleased, EventAction::RegionReserved]
         .map(|action| event(action, region, 20 * MIB));
     let mut alone = vec![event(EventAction::RegionReserved, region, 20 * MIB)];
-    alone.extend(std::iter::repeat_n(lost_and_gained, 200_000).flatten());
+    alone.extend(std::iter::repeat_n(lost_and_gained, 50_000).flatten());
     let mut many = vec![event(EventAction::RegionReserved, common, 1 << 30)];
-    many.extend((0..100_000).map(|place| event(EventAction::Allocate, common + 4096 * place, 4096)));
+    many.extend((0..25_000).map(|place| event(EventAction::Allocate, common + 4096 * place, 4096)));
     many.push(event(EventAction::RegionReserved, region, 20 * MIB));
-    for _ in 0..50_000 {
+    for _ in 0..12_500 {
         many.extend(lost_and_gained);
         many.extend(
             [EventAction::Allocate, EventAction::FreeRequested].map(|action| event(action, region, 2 * MIB)),
@@ -79,7 +79,7 @@ fn many_releases_are_read_in_time() {
         history.events = events;
         let begun = std::time::Instant::now();
         let _ = RunConditions::of(&history, &TorchConf::default());
-        assert!(begun.elapsed().as_secs() < 120);
+        assert!(begun.elapsed().as_secs() < 60);
     }
 }
 
