@@ -38,11 +38,11 @@ fn pytorch_until_2_0() {
 /// As people paste them: from the request on, or with the first words on a line of their own.
 #[test]
 fn messages_without_their_first_words() {
-    let first = "Tried to allocate 20.00 MiB (GPU 0; 1.96 GiB total capacity; 1.24 GiB already allocated; 2.88 \
-                 MiB free; 1.25 GiB reserved in total by PyTorch)";
-    let second = "Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 8.00 GiB of which 1.00 GiB is free. \
-                  Of the allocated memory 6.00 GiB is allocated by PyTorch, and 512.00 MiB is reserved by PyTorch \
-                  but unallocated.";
+    let first = "Tried to allocate 20.00 MiB (GPU 0; 1.96 GiB total capacity; 1.24 GiB already allocated; \
+                 2.88 MiB free; 1.25 GiB reserved in total by PyTorch)";
+    let second = "Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 8.00 GiB of which 1.00 GiB is \
+                  free. Of the allocated memory 6.00 GiB is allocated by PyTorch, and 512.00 MiB is \
+                  reserved by PyTorch but unallocated.";
     let message = one(first);
     assert_eq!((message.framework, message.device.as_deref()), (Framework::Torch, Some("GPU 0")));
     assert_eq!((message.requested, message.total, message.live), (Some(20 << 20), gib(196), gib(124)));

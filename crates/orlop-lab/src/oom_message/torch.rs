@@ -31,8 +31,8 @@ pub(super) fn messages(log: &str) -> Vec<(usize, OutOfMemoryMessage)> {
     found
 }
 
-/// Finds messages whose first words were not pasted, or are on a line before: those that have the numbers of a
-/// device all the same.
+/// Finds messages whose first words were not pasted, or are on a line before: those that have the numbers of
+/// a device all the same.
 fn without_beginning(log: &str) -> Vec<(usize, OutOfMemoryMessage)> {
     let is_cut = |at: usize| {
         let before = log.get(..at).unwrap_or_default();

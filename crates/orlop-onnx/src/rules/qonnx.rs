@@ -1,5 +1,5 @@
-//! Operators of QONNX, which Brevitas, FINN and hls4ml exchange: quantization that leaves a value its shape and
-//! its type.
+//! Operators of QONNX, which Brevitas, FINN and hls4ml exchange: quantization that leaves a value its shape
+//! and its type.
 
 use super::elementwise::same;
 use super::{Operator, over_first};

@@ -1,5 +1,5 @@
-//! Single nodes, with the types and the shapes that ONNX Runtime 1.32 gives them on a CPU, or, where it has no
-//! kernel, those that the operator's own documentation has.
+//! Single nodes, with the types and the shapes that ONNX Runtime 1.32 gives them on a CPU, or, where it has
+//! no kernel, those that the operator's own documentation has.
 
 use super::inference::{attribute, file, graph, int, integers, sizes, untyped};
 use super::*;
