@@ -67,7 +67,8 @@ impl OnnxModel {
     /// use orlop_onnx::OnnxReader;
     ///
     /// let file = include_bytes!("../tests/data/onnx/mlp.onnx");
-    /// let model = OnnxReader::new().bind("batch", 8).read(file)?;
+    /// // What this graph reshapes to depends on data: without a bound, a buffer of 4 GiB.
+    /// let model = OnnxReader::new().bind("batch", 8).bound("c", &[8, 1, 128]).read(file)?;
     /// let mut plan = PlanBuilder::new();
     /// let buffers = model.execution().declare(&mut plan)?;
     /// let plan = plan.finish()?;

@@ -35,6 +35,28 @@ fn pytorch_until_2_0() {
     assert!(oldest.verdict().remedy.starts_with("No allocator could have served it: at least "));
 }
 
+/// As people paste them: from the request on, or with the first words on a line of their own.
+#[test]
+fn messages_without_their_first_words() {
+    let first = "Tried to allocate 20.00 MiB (GPU 0; 1.96 GiB total capacity; 1.24 GiB already allocated; \
+                 2.88 MiB free; 1.25 GiB reserved in total by PyTorch)";
+    let second = "Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 8.00 GiB of which 1.00 GiB is \
+                  free. Of the allocated memory 6.00 GiB is allocated by PyTorch, and 512.00 MiB is \
+                  reserved by PyTorch but unallocated.";
+    let message = one(first);
+    assert_eq!((message.framework, message.device.as_deref()), (Framework::Torch, Some("GPU 0")));
+    assert_eq!((message.requested, message.total, message.live), (Some(20 << 20), gib(196), gib(124)));
+    let message = one(&format!("CUDA out of memory.\n{second}"));
+    assert_eq!((message.requested, message.total, message.live), (gib(200), gib(800), gib(600)));
+    let both = OutOfMemoryMessage::find_all(&format!("{first}\n{second}"));
+    assert_eq!(both.iter().map(|message| message.total).collect::<Vec<_>>(), [gib(196), gib(800)]);
+    // Whole messages are one each, and a request without numbers of a device is none.
+    let whole =
+        format!("RuntimeError: CUDA out of memory. {first}\nRuntimeError: CUDA out of memory. {second}");
+    assert_eq!(OutOfMemoryMessage::find_all(&whole).len(), 2);
+    assert!(OutOfMemoryMessage::find_all("Tried to allocate 20.00 MiB on the heap").is_empty());
+}
+
 #[test]
 fn pytorch_from_2_1() {
     let text = |capacity: &str| {

@@ -16,9 +16,12 @@ const STARTS: [(&str, Framework); 6] = [
     ("DefaultCPUAllocator: ", Framework::TorchCpu),
 ];
 
+/// What follows the name of the device, and is where pasted messages often begin.
+const REQUEST: &str = "Tried to allocate ";
+
 /// Returns the messages with their positions in the log.
 pub(super) fn messages(log: &str) -> Vec<(usize, OutOfMemoryMessage)> {
-    let mut found = Vec::new();
+    let mut found = without_beginning(log);
     for (start, framework) in STARTS {
         for (at, _) in log.match_indices(start) {
             let text = message_at(log, at);
@@ -26,6 +29,22 @@ pub(super) fn messages(log: &str) -> Vec<(usize, OutOfMemoryMessage)> {
         }
     }
     found
+}
+
+/// Finds messages whose first words were not pasted, or are on a line before: those that have the numbers of
+/// a device all the same.
+fn without_beginning(log: &str) -> Vec<(usize, OutOfMemoryMessage)> {
+    let is_cut = |at: usize| {
+        let before = log.get(..at).unwrap_or_default();
+        !before.ends_with("out of memory. ") && !before.ends_with("). ")
+    };
+    let read = |at: usize| {
+        let text = message_at(log, at);
+        let others = text.get(REQUEST.len()..)?.find(REQUEST).map_or(text.len(), |end| end + REQUEST.len());
+        let message = read(text.get(..others)?, Framework::Torch);
+        (message.total.is_some() && message.live.is_some()).then_some((at, message))
+    };
+    log.match_indices(REQUEST).map(|(at, _)| at).filter(|&at| is_cut(at)).filter_map(read).collect()
 }
 
 /// Returns the text from a position on, at most to the next message.
@@ -53,7 +72,7 @@ fn read(text: &str, framework: Framework) -> OutOfMemoryMessage {
 fn read_mps(text: &str, message: &mut OutOfMemoryMessage) {
     let binary = text.replace("GB", "GiB").replace("MB", "MiB").replace("KB", "KiB");
     message.device = Some("MPS".to_owned());
-    message.requested = size_after(&binary, "Tried to allocate ");
+    message.requested = size_after(&binary, REQUEST);
     message.live = size_after(&binary, "MPS allocated: ");
     message.this_process = message
         .live
@@ -63,7 +82,7 @@ fn read_mps(text: &str, message: &mut OutOfMemoryMessage) {
 }
 
 fn read_device(text: &str, message: &mut OutOfMemoryMessage) {
-    message.requested = size_after(text, "Tried to allocate ");
+    message.requested = size_after(text, REQUEST);
     let prefix = if message.framework == Framework::TorchNpu { "(NPU " } else { "GPU " };
     message.device = after(text, prefix).and_then(|rest| {
         let rest = rest.trim_start();

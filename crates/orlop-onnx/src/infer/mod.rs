@@ -230,7 +230,8 @@ fn bounded(fact: Fact, bound: &[u64]) -> Option<Fact> {
         bound.iter().map(|&size| Range::up_to(i64::try_from(size).unwrap_or(i64::MAX))).collect();
     let tensor = match fact {
         Fact::Tensor(tensor) => tensor,
-        Fact::Unknown => Tensor::of_unknown_shape(types::FLOAT),
+        // Its type is not known either: memory for the widest one that is common.
+        Fact::Unknown => Tensor::of_unknown_shape(types::DOUBLE),
         other => return Some(other),
     };
     let shape = match &tensor.shape {

@@ -37,6 +37,7 @@ pub(super) const OPERATORS: &[Operator] = &[
     own("QLinearAveragePool", |call| {
         one(call.data_type(0), with_channels(call, |shape| pooled(call, shape))?)
     }),
+    own("MaxpoolWithMask", |call| one(call.data_type(0), pooled(call, call.shape(0)?)?)),
     own("NhwcMaxPool", |call| one(call.data_type(0), channels_last(call, |shape| pooled(call, shape))?)),
     own("QLinearGlobalAveragePool", pool_quantized),
     own("QLinearReduceMean", |call| mean_of(call, call.data_type(0))),
@@ -84,6 +85,8 @@ pub(super) const OPERATORS: &[Operator] = &[
     own("ComplexMul", broadcast),
     own("Rfft", spectrum),
     own("MurmurHash3", |call| one(types::INT32, call.shape(0)?.to_vec())),
+    own("Tokenizer", |call| one(types::STRING, [call.shape(0)?, &[Range::ANY_SIZE]].concat())),
+    own("WordConvEmbedding", |call| one(types::FLOAT, vec![call.size(0, 0)?, call.size(1, 0)?])),
     own("NGramRepeatBlock", |call| Ok(vec![call.fact(1)?.clone()])),
 ];
 

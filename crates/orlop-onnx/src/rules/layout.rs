@@ -137,7 +137,7 @@ fn cut(input: &Tensor, starts: &[(usize, i64, i64)], result: &Tensor) -> Option<
     row_major(&to).map(source).collect()
 }
 
-fn slice(call: &Call<'_>) -> Outcome {
+pub(super) fn slice(call: &Call<'_>) -> Outcome {
     let input = call.tensor(0)?;
     let (starts, ends) = match call.has(1) {
         true => (call.ranges(1)?, call.ranges(2)?),

@@ -22,9 +22,9 @@ pub(super) const OPERATORS: &[Operator] = &[
     own("SVMRegressor", |call| regress(call, 1)),
     own("TreeEnsembleRegressor", |call| regress(call, call.int_or("n_targets", 1))),
     own("TreeEnsemble", ensemble),
-    own("LinearClassifier", classify),
-    own("SVMClassifier", classify),
-    own("TreeEnsembleClassifier", classify),
+    own("LinearClassifier", |call| classify(call, |_, classes| classes)),
+    own("SVMClassifier", |call| classify(call, one_versus_one)),
+    own("TreeEnsembleClassifier", |call| classify(call, |_, classes| classes)),
     own("ZipMap", |_| Ok(vec![Fact::Sequence { element: Box::new(Fact::Opaque), length: Range::ANY_SIZE }])),
     own("CastMap", |_| one(types::FLOAT, vec![Range::exactly(1), Range::ANY_SIZE])),
     own("DictVectorizer", dictionary),
@@ -51,7 +51,11 @@ fn floats(call: &Call<'_>) -> Outcome {
 
 fn encode(call: &Call<'_>) -> Outcome {
     let has = |name: &str| call.node.attribute(name).is_some();
-    let data_type = if has("values_strings") || has("default_string") && !has("values_int64s") {
+    let opposite = if call.data_type(0) == types::STRING { types::INT64 } else { types::STRING };
+    // Version 1 maps texts to their positions, and back.
+    let data_type = if has("classes_strings") {
+        opposite
+    } else if has("values_strings") || has("default_string") && !has("values_int64s") {
         types::STRING
     } else if has("values_floats") {
         types::FLOAT
@@ -59,10 +63,8 @@ fn encode(call: &Call<'_>) -> Outcome {
         types::INT64
     } else if let Some(values) = call.node.tensor("values_tensor") {
         values.data_type
-    } else if call.data_type(0) == types::STRING {
-        types::INT64
     } else {
-        types::STRING
+        opposite
     };
     one(data_type, call.shape(0)?.to_vec())
 }
@@ -109,19 +111,28 @@ fn ensemble(call: &Call<'_>) -> Outcome {
     one(call.data_type(0), vec![samples(call)?, Range::exactly(call.int_or("n_targets", 1))])
 }
 
-/// A label and the scores of all classes for each sample.
-fn classify(call: &Call<'_>) -> Outcome {
+/// Support vectors without probabilities have a score for each pair of classes.
+fn one_versus_one(call: &Call<'_>, classes: i64) -> i64 {
+    let has = |name| call.floats(name).is_some_and(|floats| !floats.is_empty());
+    if classes <= 2 || has("prob_a") || !has("support_vectors") {
+        return classes;
+    }
+    classes.saturating_mul(classes - 1) / 2
+}
+
+/// A label and scores for each sample, whose number follows from that of the classes.
+fn classify(call: &Call<'_>, scores: fn(&Call<'_>, i64) -> i64) -> Outcome {
     let texts = ["classlabels_strings", "classes_strings"];
     let texts = texts.iter().filter_map(|name| call.text_count(name)).max().unwrap_or(0);
     let ints = ["classlabels_ints", "classlabels_int64s"].iter().filter_map(|name| call.ints(name));
     let ints = ints.map(<[i64]>::len).max().unwrap_or(0);
     let labels = if texts > 0 { types::STRING } else { types::INT64 };
-    let classes = match texts.max(ints) {
+    let width = match texts.max(ints) {
         0 => Range::ANY_SIZE,
-        count => Range::exactly(i64::try_from(count).unwrap_or(i64::MAX)),
+        count => Range::exactly(scores(call, i64::try_from(count).unwrap_or(i64::MAX))),
     };
     let samples = samples(call)?;
-    let scores = Tensor::new(types::FLOAT, vec![samples, classes]);
+    let scores = Tensor::new(types::FLOAT, vec![samples, width]);
     Ok(vec![Tensor::new(labels, vec![samples]).into(), scores.into()])
 }
 

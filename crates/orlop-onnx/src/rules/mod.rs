@@ -20,6 +20,9 @@
 //! | `learn` | `ai.onnx.ml`, losses and optimizers |
 //! | `contrib`, `transformer` | `com.microsoft` |
 //! | `nchwc` | `com.microsoft.nchwc` |
+//! | `retired` | experimental operators of versions up to 9 |
+//! | `qonnx` | QONNX |
+//! | `tensorrt` | plugins of TensorRT |
 
 mod bounded;
 mod contrib;
@@ -32,14 +35,17 @@ mod matmul;
 mod nchwc;
 mod normalize;
 mod pool;
+mod qonnx;
 mod quantize;
 mod random;
 mod recurrent;
 mod reduce;
 mod resize;
+mod retired;
 mod sequence;
 mod shape;
 mod signal;
+mod tensorrt;
 mod transformer;
 mod window;
 
@@ -116,6 +122,8 @@ static STANDARD: LazyLock<Table> = LazyLock::new(|| {
         sequence::OPERATORS,
         bounded::OPERATORS,
         learn::LOSSES,
+        retired::OPERATORS,
+        tensorrt::OPERATORS,
     ])
 });
 
@@ -124,6 +132,10 @@ static LEARNING: LazyLock<Table> = LazyLock::new(|| table(&[learn::OPERATORS]));
 static CONTRIB: LazyLock<Table> = LazyLock::new(|| table(&[contrib::OPERATORS, transformer::OPERATORS]));
 
 static BLOCKED: LazyLock<Table> = LazyLock::new(|| table(&[nchwc::OPERATORS]));
+
+static QONNX: LazyLock<Table> = LazyLock::new(|| table(&[qonnx::OPERATORS]));
+
+static TENSORRT: LazyLock<Table> = LazyLock::new(|| table(&[tensorrt::OPERATORS]));
 
 /// Returns `true` for the names of ONNX's own domain.
 pub(crate) fn is_standard(domain: &str) -> bool {
@@ -137,6 +149,8 @@ pub(crate) fn find(domain: &str, name: &str) -> Option<&'static Operator> {
         "ai.onnx.ml" | "ai.onnx.preview.training" => &LEARNING,
         "com.microsoft" => &CONTRIB,
         "com.microsoft.nchwc" => &BLOCKED,
+        "onnx.brevitas" | "qonnx.custom_op.general" | "finn.custom_op.general" => &QONNX,
+        "TRT" => &TENSORRT,
         _ => return None,
     };
     table.get(name).copied()

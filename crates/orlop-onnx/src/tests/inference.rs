@@ -160,6 +160,21 @@ fn numbers_for_internal_names_make_nothing_smaller() {
     assert!(matches!(error, OnnxError::Contradiction { .. }), "{error}");
 }
 
+/// Operators without a rule often give integers of 64 bits: indices, token ids.
+#[test]
+fn bounds_of_values_without_a_type_have_memory_for_any_common_one() {
+    let x = info("x", FLOAT, vec![size(4)]);
+    let mut graph = graph(x, vec![node("Custom", &["x"], &["ids"]), node("Relu", &["ids"], &["y"])]);
+    graph.node[0].domain = "com.example".to_owned();
+    let resolved = |graph| OnnxReader::new().bound("ids", &[4, 8]).resolve(&file(graph)).expect("a bound");
+    assert_eq!(peak(&resolved(graph.clone())), 4 * 8 * 8);
+    // What the file says of the type counts.
+    let tensor_type = Some(TensorTypeProto { elem_type: FLOAT, shape: None });
+    let r#type = Some(TypeProto { tensor_type, ..TypeProto::default() });
+    graph.value_info = vec![ValueInfoProto { name: "ids".to_owned(), r#type }];
+    assert_eq!(peak(&resolved(graph)), 4 * 8 * 4);
+}
+
 #[test]
 fn ranges_have_memory_for_each_of_their_sizes() {
     let by_rows = file(computed(info("x", FLOAT, vec![symbol("n"), size(3), size(4)])));

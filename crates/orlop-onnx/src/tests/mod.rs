@@ -7,6 +7,7 @@ mod execution;
 mod hostile;
 mod inference;
 mod numbers;
+mod operators;
 mod transformer;
 mod windows;
 
