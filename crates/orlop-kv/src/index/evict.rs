@@ -65,11 +65,12 @@ impl PrefixIndex {
             }
             if self.frees_pages(blocks, id) {
                 // A boundary that only gets shorter remains the next candidate.
-                if !self.shorten(blocks, id) {
+                if self.shorten(blocks, id) {
+                    self.read_ahead(blocks, share);
+                } else {
                     self.candidates.pop(share);
                     self.evict_boundary(blocks, id);
                 }
-                self.read_ahead(blocks, share);
                 return true;
             }
             self.candidates.pop(share);
