@@ -110,7 +110,8 @@ pub unsafe trait Allocator: Debug + Send + Sync + 'static {
     /// # Safety
     ///
     /// 1. `block` came from `allocate` of this allocator and has not been returned before;
-    /// 2. its bytes are no longer in use on the host; streams in `block.stream_uses()` may still use them.
+    /// 2. its bytes are no longer in use on the host; streams in `block.stream_uses()` may still use them;
+    /// 3. with [`Access::Host`](crate::Access::Host) they are initialised: the next user may read them.
     unsafe fn deallocate(&self, block: RawBlock) -> Result<()>;
 
     /// Grows a block in place to `bytes` requested bytes, which is more than it has now. Returns `false` if
@@ -205,8 +206,8 @@ pub unsafe trait Allocator: Debug + Send + Sync + 'static {
     ///
     /// # Safety
     ///
-    /// As for [`Allocator::deallocate`]: the bytes are no longer in use, and no `Block` or `RawBlock` of this
-    /// allocation is returned later.
+    /// As for [`Allocator::deallocate`]: the bytes are initialised and no longer in use, and no `Block` or
+    /// `RawBlock` of this allocation is returned later.
     unsafe fn deallocate_raw(&self, ptr: NonNull<u8>, requested: Option<usize>) -> Result<LookupResult> {
         let _ = (ptr, requested);
         Err(Error::NoRawDeleter)

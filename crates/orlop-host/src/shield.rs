@@ -5,6 +5,7 @@
 
 use std::any::Any;
 use std::cell::Cell;
+use std::marker::PhantomData;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 thread_local! {
@@ -14,15 +15,29 @@ thread_local! {
 }
 
 /// Marks this thread as inside Rust's global allocator until it is dropped: no user code may run there.
+///
+/// Only [`InsideGuard::enter`] makes one, which is dropped by its own thread: otherwise code that runs inside
+/// could end the mark.
+///
+/// ```compile_fail,E0423
+/// drop(orlop_host::shield::InsideGuard);
+/// ```
+///
+/// ```compile_fail,E0277
+/// let inside = orlop_host::shield::InsideGuard::enter();
+/// std::thread::spawn(move || drop(inside));
+/// ```
 #[derive(Debug)]
-pub struct InsideGuard;
+pub struct InsideGuard {
+    _thread: PhantomData<*const ()>,
+}
 
 impl InsideGuard {
     /// Returns `None` if the thread is inside already.
     #[inline]
     #[must_use]
     pub fn enter() -> Option<Self> {
-        if IS_INSIDE.replace(true) { None } else { Some(Self) }
+        if IS_INSIDE.replace(true) { None } else { Some(Self { _thread: PhantomData }) }
     }
 }
 

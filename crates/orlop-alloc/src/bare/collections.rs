@@ -12,6 +12,9 @@ use std::ptr::NonNull;
 /// An allocator for the collections of `allocator_api2`, and for others that take its allocators. What they
 /// allocate is counted under a memory kind and a tag.
 ///
+/// Memory is zeroed when it is freed, as a [`TypedBlock`](crate::TypedBlock)'s is: values may have padding or
+/// be uninitialised, and the bytes of a block that is allocated next can be read.
+///
 /// ```
 /// use allocator_api2::vec::Vec;
 /// use orlop_alloc::bare::CollectionAllocator;
@@ -83,8 +86,11 @@ unsafe impl<S: BlockSource> ApiAllocator for CollectionAllocator<S> {
         }
         // SAFETY: guaranteed by the caller: from `allocate`, and not freed before.
         if let Some(record) = unsafe { header(ptr) } {
-            // SAFETY: the header of a block that `allocate_layout` converted into a bare pointer. A refusal
-            // is counted and logged.
+            // By the caller's own pointer: a `Box` that is an argument allows no other.
+            // SAFETY: the memory of `layout`, which nothing uses any more.
+            unsafe { ptr.write_bytes(0, layout.size()) };
+            // SAFETY: the header of a block that `allocate` converted into a bare pointer. A refusal is
+            // counted and logged.
             drop(Block::new(unsafe { RawBlock::from_record(record) }));
         }
     }
@@ -157,6 +163,25 @@ mod tests {
         assert_eq!(unsafe { zeros.as_ref() }, [0; 64]);
         // SAFETY: allocated above with this layout.
         unsafe { alloc.deallocate(zeros.cast(), layout) };
+    }
+
+    /// Miri finds the read of uninitialised bytes.
+    #[test]
+    fn the_next_block_in_the_memory_of_a_collection_is_initialised() {
+        let allocator = Caching::new(System::new()).into_ref();
+        let collections = CollectionAllocator::new(allocator.clone());
+        for _ in 0..3 {
+            let unwritten = Box::new_in(std::mem::MaybeUninit::<[u8; 1000]>::uninit(), collections.clone());
+            drop(unwritten);
+            let mut padded = Vec::with_capacity_in(63, collections.clone());
+            padded.extend([(u8::MAX, u64::MAX); 63]);
+            drop(padded);
+            for bytes in [1008, 1016] {
+                let block = allocator.allocate(&Request::new(bytes)).unwrap();
+                let bytes = block.bytes().unwrap();
+                assert!(bytes[size_of::<usize>()..].iter().all(|&byte| byte == 0), "{bytes:?}");
+            }
+        }
     }
 
     #[test]

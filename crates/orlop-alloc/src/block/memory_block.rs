@@ -34,13 +34,16 @@ use std::ptr::NonNull;
 /// ```
 pub struct MemoryBlock {
     /// Invariant: the record belongs to a block that this handle keeps alive, and its `sharers` field is the
-    /// number of handles minus one.
+    /// number of handles minus one, with the bit [`READ_ONLY`].
     record: NonNull<Record>,
 }
 
+/// The bit of `sharers` for memory that never becomes a [`Block`] again.
+const READ_ONLY: u32 = 1 << 31;
+
 /// The maximum number of owners. It can only be exceeded by leaking handles; the process then aborts, as with
 /// `Arc`.
-const MAX_OWNERS: u32 = u32::MAX / 2;
+const MAX_OWNERS: u32 = READ_ONLY / 2;
 
 impl Block {
     /// Converts the block into one that can have several owners.
@@ -51,8 +54,8 @@ impl Block {
 }
 
 impl MemoryBlock {
-    /// Returns `true` if this is the only owner. Everything that other owners did before they were dropped is
-    /// then visible.
+    /// Returns `true` if this is the only owner, and the memory is not [read-only](Self::mark_read_only).
+    /// Everything that other owners did before they were dropped is then visible.
     #[inline]
     #[must_use]
     pub fn is_unique(&self) -> bool {
@@ -62,14 +65,22 @@ impl MemoryBlock {
     /// Returns the number of owners at some moment during the call.
     #[must_use]
     pub fn owners(&self) -> usize {
-        self.sharers.load(Ordering::Relaxed) as usize + 1
+        (self.sharers.load(Ordering::Relaxed) & !READ_ONLY) as usize + 1
+    }
+
+    /// Marks memory that is not valid for writes, such as a read-only mapping: no handle to it is converted
+    /// into a [`Block`] from now on, which would give write access, nor grows in place.
+    pub fn mark_read_only(&self) {
+        // Relaxed: a handle that is the only owner then is this one, or was passed on from here.
+        self.sharers.fetch_or(READ_ONLY, Ordering::Relaxed);
     }
 
     /// Converts the handle back into a block if this is its only owner.
     ///
     /// # Errors
     ///
-    /// The handle itself if there are other owners.
+    /// The handle itself if there are other owners, or if the memory is
+    /// [read-only](Self::mark_read_only).
     #[inline]
     pub fn try_into_block(self) -> Result<Block, Self> {
         if !self.is_unique() {
@@ -191,8 +202,8 @@ impl MemoryBlock {
     #[cold]
     #[inline(never)]
     fn leave(&self) {
-        if self.sharers.fetch_sub(1, ordering!("share.leave", AcqRel)) == 0 {
-            // The other owners were dropped since `is_unique` was called.
+        if self.sharers.fetch_sub(1, ordering!("share.leave", AcqRel)) & !READ_ONLY == 0 {
+            // Read-only memory, or the other owners were dropped since `is_unique` was called.
             self.sharers.store(0, Ordering::Relaxed);
             // SAFETY: the count was zero, so this was the last handle.
             drop(Block::new(unsafe { RawBlock::from_record(self.record) }));
@@ -214,7 +225,7 @@ impl Clone for MemoryBlock {
     #[inline]
     fn clone(&self) -> Self {
         // Relaxed: the new owner is made from one that is counted.
-        if self.sharers.fetch_add(1, Ordering::Relaxed) >= MAX_OWNERS {
+        if self.sharers.fetch_add(1, Ordering::Relaxed) & !READ_ONLY >= MAX_OWNERS {
             std::process::abort();
         }
         Self { record: self.record }
@@ -311,6 +322,21 @@ mod tests {
         );
         let empty = Direct::new(System::new()).into_ref().allocate(&Request::new(0)).unwrap();
         assert!(empty.allocator().is_none());
+    }
+
+    #[test]
+    fn read_only_memory_does_not_become_a_block_again() {
+        let allocator = Direct::new(System::new()).into_ref();
+        let first = block(&allocator);
+        let second = first.clone();
+        second.mark_read_only();
+        assert_eq!((first.owners(), first.is_unique()), (2, false));
+        drop(second);
+        let mut first = first.try_into_block().unwrap_err();
+        assert!(first.owners() == 1 && !first.grow_in_place(100));
+        drop(first);
+        assert_eq!(allocator.stats().live(), 0);
+        assert!(block(&allocator).try_into_block().is_ok(), "the mark ends with the block");
     }
 
     #[test]

@@ -41,6 +41,20 @@ fn the_last_owner_frees_it() {
     });
 }
 
+/// Marked memory has its last owner too, whichever owner marks it.
+#[test]
+fn a_mark_is_not_an_owner() {
+    loom::model(|| {
+        let mine = block();
+        let theirs = mine.clone();
+        let other = thread::spawn(move || assert_eq!(read(&theirs), 7));
+        mine.mark_read_only();
+        assert_eq!(read(&mine), 7);
+        drop(mine.try_into_block().unwrap_err());
+        other.join().unwrap();
+    });
+}
+
 #[test]
 fn three_owners() {
     loom::model(|| {

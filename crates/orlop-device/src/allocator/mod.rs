@@ -98,7 +98,8 @@ impl<B: DeviceBacking> EngineLock<B> for MutexGuard<'_, Inner<B>> {
     }
 
     fn unlocked(&mut self, act: &mut dyn FnMut()) {
-        MutexGuard::unlocked(self, act);
+        // SAFETY: the guards of an engine are local variables of this crate's functions.
+        unsafe { MutexGuard::unlocked(self, act) };
     }
 }
 

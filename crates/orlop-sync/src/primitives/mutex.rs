@@ -146,7 +146,17 @@ mod owned {
     impl<T> MutexGuard<'_, T> {
         /// Unlocks the mutex, calls `act`, and locks it again, even if `act` panics. The process ends if
         /// `act` leaves it locked.
-        pub fn unlocked<R>(&mut self, act: impl FnOnce() -> R) -> R {
+        ///
+        /// ```compile_fail,E0133
+        /// let mutex = orlop_sync::Mutex::new(1);
+        /// mutex.lock().unlocked(|| ());
+        /// ```
+        ///
+        /// # Safety
+        ///
+        /// The guard is a local variable. One in a thread-local is dropped while it is not locked if `act`
+        /// ends the process: `std::process::exit` runs the destructors of thread-locals.
+        pub unsafe fn unlocked<R>(&mut self, act: impl FnOnce() -> R) -> R {
             struct Relock<'a, T>(&'a Mutex<T>);
 
             impl<T> Drop for Relock<'_, T> {
@@ -161,7 +171,8 @@ mod owned {
             }
 
             self.unlock();
-            // `self` is borrowed until it is locked again, and `act` cannot reach it.
+            // `self` is borrowed until it is locked again, and `act` cannot reach it (guaranteed by the
+            // caller).
             let _relock = Relock(self.mutex);
             act()
         }
@@ -252,7 +263,11 @@ mod modelled {
 
     impl<T> MutexGuard<'_, T> {
         /// Unlocks the mutex, calls `act`, and locks it again.
-        pub fn unlocked<R>(&mut self, act: impl FnOnce() -> R) -> R {
+        ///
+        /// # Safety
+        ///
+        /// As for the other implementation.
+        pub unsafe fn unlocked<R>(&mut self, act: impl FnOnce() -> R) -> R {
             self.inner = None;
             let result = act();
             self.inner = self.mutex.lock().inner.take();
@@ -310,13 +325,16 @@ mod tests {
     fn a_guard_unlocks_for_a_call() {
         let mutex = Mutex::new(1);
         let mut held = mutex.lock();
-        let other = held.unlocked(|| {
+        let add = || {
             *mutex.lock() += 1;
             std::thread::scope(|scope| scope.spawn(|| *mutex.lock()).join().unwrap())
-        });
+        };
+        // SAFETY: a local variable.
+        let other = unsafe { held.unlocked(add) };
         assert_eq!((*held, other), (2, 2));
         assert!(mutex.try_lock().is_none() && mutex.lock_unless_held().is_none());
-        let panics = catch_unwind(AssertUnwindSafe(|| held.unlocked(|| panic!("inside"))));
+        // SAFETY: as above.
+        let panics = catch_unwind(AssertUnwindSafe(|| unsafe { held.unlocked(|| panic!("inside")) }));
         assert!(panics.is_err() && mutex.try_lock().is_none(), "it is locked again");
         *held += 1;
         drop(held);

@@ -66,19 +66,6 @@ fn guards_of_locks_are_swapped_and_forgotten() {
     assert!(moved.try_lock().is_none());
 }
 
-#[test]
-fn a_lock_that_is_unlocked_for_a_call_is_locked_again() {
-    let mutex = Mutex::new(vec![1]);
-    let mut held = mutex.lock();
-    held.unlocked(|| {
-        let mut inner = mutex.lock();
-        *inner = mem::take(&mut *inner);
-        inner.push(2);
-    });
-    assert!(panics(|| held.unlocked(|| panic!("inside"))));
-    assert!(mutex.try_lock().is_none() && *held == [1, 2]);
-}
-
 /// A heap of numbers.
 #[derive(Debug, Default)]
 struct Numbers(Vec<u32>);

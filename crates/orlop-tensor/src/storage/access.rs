@@ -100,7 +100,8 @@ impl Storage {
     /// Marks memory that can never be written, such as a read-only mapping or shared memory. Clones are real
     /// copies. Refused for good, with `message` in the error, are writes, and whatever would replace or
     /// release the memory: resizing, [`Storage::swap_data`], [`Storage::clear`], [`Storage::into_block`],
-    /// [`Storage::bind`]. It is released with the last handle.
+    /// [`Storage::bind`]. It is released with the last handle, and its [block](Storage::block) never becomes
+    /// one that could be written.
     ///
     /// So readers need not be counted: a read costs one load, on any number of threads. A writer that holds a
     /// guard at this time completes its access, and readers are refused until then.

@@ -189,10 +189,14 @@ impl StorageCell {
         self.context.store(context.number(), Ordering::Relaxed);
     }
 
-    /// Marks the memory as immutable.
+    /// Marks the memory as immutable, and the block for those who have a handle to it. (During a write of the
+    /// whole, `Storage::block` marks those that come later.)
     pub(super) fn mark_immutable(&self) {
         self.borrows.set(Flags::IMMUTABLE);
         self.last.store(usize::MAX, Ordering::Relaxed);
+        if let Ok(guard) = self.inspect() {
+            guard.block().mark_read_only();
+        }
     }
 
     /// Returns the number of writes, which other threads may change.
@@ -250,6 +254,27 @@ impl StorageCell {
         Ok(())
     }
 
+    /// Waits for the streams that read the memory at the end of the cell, if the block has another owner,
+    /// who may get write access to it. Otherwise its allocator waits.
+    #[cold]
+    fn end_reads(&mut self) {
+        struct UnfinishedGuard<'a>(&'a MemoryBlock);
+        impl Drop for UnfinishedGuard<'_> {
+            fn drop(&mut self) {
+                self.0.record_unfinished();
+            }
+        }
+        // SAFETY: the cell is borrowed exclusively, and the block is not replaced here.
+        let block = self.block.with(|block| unsafe { &*block });
+        if block.owners() == 1 {
+            return;
+        }
+        let unfinished = UnfinishedGuard(block);
+        if self.wait_for_readers().is_ok() {
+            std::mem::forget(unfinished);
+        }
+    }
+
     #[inline]
     pub(super) fn block(&self) -> &UnsafeCell<MemoryBlock> {
         &self.block
@@ -281,6 +306,15 @@ impl StorageCell {
             Error::AccessRefused { reason: None } => Error::AccessRefused { reason: self.notes().get() },
             Error::Unbound { revoked: None } => self.unbound(),
             error => error,
+        }
+    }
+}
+
+impl Drop for StorageCell {
+    #[inline]
+    fn drop(&mut self) {
+        if self.borrows.flags().has(Flags::DEVICE_READS) {
+            self.end_reads();
         }
     }
 }

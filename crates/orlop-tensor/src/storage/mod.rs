@@ -280,13 +280,18 @@ impl Storage {
         Ok(self.bytes_of(self.cell.inspect()?.block().requested))
     }
 
-    /// Returns the block, for inspection.
+    /// Returns the block, for inspection. That of an [immutable](Storage::mark_immutable) storage never
+    /// becomes a [`Block`] again, which could be written.
     ///
     /// # Errors
     ///
     /// [`Error::Borrowed`](crate::Error::Borrowed) during a write of the whole.
     pub fn block(&self) -> Result<MemoryBlock> {
-        Ok(self.cell.inspect()?.block().clone())
+        let guard = self.cell.inspect()?;
+        if self.cell.borrows.flags().has(Flags::IMMUTABLE) {
+            guard.block().mark_read_only();
+        }
+        Ok(guard.block().clone())
     }
 
     /// Returns the bytes, as granted, that dropping this handle now would free: 0 while other handles
@@ -302,7 +307,7 @@ impl Storage {
         }
         let guard = self.cell.inspect()?;
         let block = guard.block();
-        Ok(if block.is_unique() { block.granted } else { 0 })
+        Ok(if block.owners() == 1 { block.granted } else { 0 })
     }
 
     /// Records that `stream` uses the memory: it is not reused before the stream's present work is done.

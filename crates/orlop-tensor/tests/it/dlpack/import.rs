@@ -248,6 +248,11 @@ fn read_only_is_kept() {
     assert_eq!(tensor.to_vec::<f32>().unwrap(), [0., 1., 2., 3., 4., 5.]);
     let writable = import_changed(|managed| managed.flags = dlpack::IS_COPIED).unwrap();
     writable.zero_().unwrap();
+    // Its block gives no write access either.
+    drop(copy);
+    let block = tensor.storage().unwrap().block().unwrap();
+    drop(tensor);
+    assert!(block.try_into_block().is_err());
 }
 
 #[test]

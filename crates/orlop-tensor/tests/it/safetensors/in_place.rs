@@ -14,6 +14,25 @@ fn map(path: &Path) -> SafeTensors {
     unsafe { SafeTensors::map(path) }.unwrap()
 }
 
+/// The mapping cannot be written, so nothing gives write access to it, not even after its last tensor.
+#[test]
+fn a_mapping_does_not_become_a_block() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("model.safetensors");
+    save(&path, [("a", &Tensor::zeros([64], DType::F32).unwrap())], &Metadata::new()).unwrap();
+    let context = Context::new();
+    // SAFETY: as in `map`.
+    let mapped = unsafe { SafeTensors::map_in(&context, &path) }.unwrap();
+    assert!(mapped.storage().clone().into_block().is_err());
+    let block = mapped.storage().block().unwrap();
+    drop(mapped);
+    let block = block.try_into_block().unwrap_err();
+    let live = || context.memory_map().live_from(Source::Mapped);
+    assert!(live() > 0);
+    drop(block);
+    assert_eq!(live(), 0);
+}
+
 /// Returns a header padded so that the data begins at a multiple of 8 plus `odd`.
 fn filled(json: &str, odd: usize) -> String {
     let length = json.len().next_multiple_of(8) + odd;

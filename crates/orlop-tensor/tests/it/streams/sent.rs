@@ -76,6 +76,20 @@ fn kept_host_memory_is_not_changed_before_it_is_read() {
         assert_eq!(waits(), before + 1);
         block.bytes_mut().unwrap().fill(0);
         assert_eq!(vec_of(&there), (0..1000).collect::<Vec<_>>());
+        // Nor is one that outlives it.
+        let here = make();
+        let there = here.to_device(FAR).unwrap();
+        let (block, before) = (here.storage().unwrap().block().unwrap(), waits());
+        drop(here);
+        assert_eq!(waits(), before + 1);
+        block.try_into_block().unwrap().bytes_mut().unwrap().fill(0);
+        assert_eq!(vec_of(&there), (0..1000).collect::<Vec<_>>());
+        // Without an owner who could write it, there is no wait: its allocator waits.
+        let (here, before) = (make(), waits());
+        let there = here.to_device(FAR).unwrap();
+        drop(here);
+        assert_eq!(waits(), before);
+        assert_eq!(vec_of(&there), (0..1000).collect::<Vec<_>>());
     });
 }
 
