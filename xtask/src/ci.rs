@@ -46,13 +46,13 @@ pub(crate) fn run(shell: &Shell, report: &mut Report, install: bool, is_whole: b
 fn in_the_common_folder(shell: &Shell, report: &mut Report) {
     checks::deny(shell, report);
     report.step("clippy", || checks::clippy(shell));
+    report.step("test", || checks::test(shell));
     report.step("doc", || checks::doc(shell));
     report.step("package", || checks::package(shell));
     report.step("semver", || checks::semver(shell));
-    report.step("wheel: sources", || wheel::sources(shell));
-    report.step("test", || checks::test(shell));
     report.step("fuzz --short", || fuzz::short(shell, None, fuzz::SHORT));
     golden::run(shell, report, &shell.root().join(TESTDATA));
+    report.step("wheel: sources", || wheel::sources(shell));
     powerset::run(shell, report);
     checks::targets(shell, report);
 }
