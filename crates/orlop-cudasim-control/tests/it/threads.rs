@@ -79,7 +79,8 @@ fn buffers_that_are_handed_over_do_not_race() {
     assert_eq!(races(0), 0);
 }
 
+/// Threads that happen to run one after the other are ordered by what they free.
 #[test]
 fn a_forgotten_wait_is_found() {
-    assert!(races(10) > 0);
+    assert!((0..50).any(|_| races(10) > 0));
 }
