@@ -195,7 +195,15 @@ impl StorageCell {
         self.borrows.set(Flags::IMMUTABLE);
         self.last.store(usize::MAX, Ordering::Relaxed);
         if let Ok(guard) = self.inspect() {
-            guard.block().mark_read_only();
+            self.mark_read_only(guard.block());
+        }
+    }
+
+    /// Marks the block of an immutable storage. Planned memory is for others after the lifetime: it can be
+    /// written.
+    pub(super) fn mark_read_only(&self, block: &MemoryBlock) {
+        if self.fixed() != Some(Unresizable::Planned) {
+            block.mark_read_only();
         }
     }
 

@@ -281,7 +281,7 @@ impl Storage {
     }
 
     /// Returns the block, for inspection. That of an [immutable](Storage::mark_immutable) storage never
-    /// becomes a [`Block`] again, which could be written.
+    /// becomes a [`Block`] again, which could be written, unless its memory is planned.
     ///
     /// # Errors
     ///
@@ -289,7 +289,7 @@ impl Storage {
     pub fn block(&self) -> Result<MemoryBlock> {
         let guard = self.cell.inspect()?;
         if self.cell.borrows.flags().has(Flags::IMMUTABLE) {
-            guard.block().mark_read_only();
+            self.cell.mark_read_only(guard.block());
         }
         Ok(guard.block().clone())
     }
