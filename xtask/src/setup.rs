@@ -24,8 +24,8 @@ const FAST_BUILD: [(&str, &str); 5] = [
 ];
 
 /// The targets that `targets` checks.
-pub(crate) const TARGETS: [&str; 3] =
-    ["aarch64-unknown-linux-gnu", "aarch64-apple-darwin", "x86_64-pc-windows-msvc"];
+pub(crate) const TARGETS: [&str; 4] =
+    ["aarch64-unknown-linux-gnu", "x86_64-apple-darwin", "aarch64-apple-darwin", "x86_64-pc-windows-msvc"];
 
 /// A target without an operating system: `orlop-core` must build for it.
 pub(crate) const BARE_METAL: &str = "thumbv7em-none-eabihf";

@@ -101,7 +101,7 @@ impl Storage {
     /// copies. Refused for good, with `message` in the error, are writes, and whatever would replace or
     /// release the memory: resizing, [`Storage::swap_data`], [`Storage::clear`], [`Storage::into_block`],
     /// [`Storage::bind`]. It is released with the last handle, and its [block](Storage::block) never becomes
-    /// one that could be written.
+    /// one that could be written, unless the memory is planned.
     ///
     /// So readers need not be counted: a read costs one load, on any number of threads. A writer that holds a
     /// guard at this time completes its access, and readers are refused until then.
