@@ -2,7 +2,7 @@
 
 use crate::bindings::Bindings;
 use crate::decode::{Node, Scope};
-use crate::infer::{Fact, Facts, Tensor, axis_of, types};
+use crate::infer::{Fact, Facts, axis_of};
 use crate::model::{OnnxBody, OnnxModel, OnnxValue, ValueOrigin};
 use crate::rules::MemoryUse;
 use crate::shapes::TensorSize;
@@ -176,7 +176,7 @@ impl<'a> Assembly<'a> {
             let bytes = size.as_ref().map_or(0, |size| size.bytes);
             let value = self.builder.output(id, self.scope.name(output), bytes)?;
             let source = match (index, &size) {
-                (0, Some(size)) => self.source(node, size),
+                (0, Some(size)) => self.source(node, output, size),
                 _ => Source::Own,
             };
             match source {
@@ -329,7 +329,7 @@ impl<'a> Assembly<'a> {
     }
 
     /// Returns where the first output of a node may be.
-    fn source(&self, node: &Node, output: &TensorSize) -> Source {
+    fn source(&self, node: &Node, result: usize, output: &TensorSize) -> Source {
         let memory = node.rule.map_or(MemoryUse::Own, |rule| rule.memory);
         let fits = |input: usize, check: fn(&TensorSize, &TensorSize) -> bool| {
             let id = self.numbers[input]?;
@@ -347,9 +347,10 @@ impl<'a> Assembly<'a> {
                 Source::Over(first.and_then(|input| fits(input, TensorSize::fits_over)).into_iter().collect())
             }
             MemoryUse::OverAny => {
-                // Inputs that are broadcast are read after the bytes in their places were written: of sizes
-                // within ranges it is not known which are.
-                let inputs = node.inputs.iter().copied().flatten().filter(|&input| self.is_exact(input));
+                // Inputs that are broadcast are read after the bytes in their places were written.
+                let is_whole =
+                    |&input: &usize| self.is_exact(input) || self.fact(input).has_sizes_of(self.fact(result));
+                let inputs = node.inputs.iter().copied().flatten().filter(is_whole);
                 Source::Over(inputs.filter_map(|input| fits(input, TensorSize::fits_over)).collect())
             }
         }
@@ -369,27 +370,4 @@ enum Source {
     View(ValueId),
     /// It may take the memory of these.
     Over(Vec<ValueId>),
-}
-
-impl Tensor {
-    fn is_strings(&self) -> bool {
-        self.data_type == types::STRING
-    }
-
-    fn has_exact_shape(&self) -> bool {
-        self.shape.as_ref().is_some_and(|shape| shape.iter().all(|size| size.exact().is_some()))
-    }
-}
-
-impl Fact {
-    /// Returns `true` unless the size of a value is unknown. What is in no plan needs none.
-    fn has_size(&self) -> bool {
-        match self {
-            Self::Tensor(tensor) => {
-                tensor.shape.as_ref().is_some_and(|shape| shape.iter().all(|size| size.is_bounded()))
-            }
-            Self::Unknown => false,
-            Self::Sequence { .. } | Self::Optional(_) | Self::Opaque => true,
-        }
-    }
 }

@@ -2,7 +2,7 @@
 
 use crate::expression;
 use crate::file::{InputSize, OnnxFile, OnnxInput};
-use crate::infer::{Element, Fact, Range, Tensor};
+use crate::infer::{Element, Fact, Range, Tensor, Unknowns};
 use crate::{InputConflict, OnnxError};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -35,13 +35,17 @@ impl Bindings {
     }
 
     /// Returns the bindings with a number for each name that the sizes of inputs give one, and the facts of
-    /// the inputs.
-    pub(crate) fn for_file(&self, file: &OnnxFile) -> Result<(Self, Vec<Fact>), OnnxError> {
+    /// the inputs: sizes of the same name are the same unknown.
+    pub(crate) fn for_file(&self, file: &OnnxFile) -> Result<(Self, Unknowns, Vec<Fact>), OnnxError> {
         let inputs = file.inputs();
         let mut complete = self.clone();
         complete.name_inputs(&inputs)?;
         for input in &inputs {
             complete.note_symbols(input)?;
+        }
+        let mut unknowns = Unknowns::default();
+        for size in complete.symbols.values_mut() {
+            *size = unknowns.add(*size);
         }
         let mut facts = Vec::with_capacity(inputs.len());
         let mut missing = Vec::new();
@@ -54,7 +58,7 @@ impl Bindings {
             }
         }
         if missing.is_empty() {
-            Ok((complete, facts))
+            Ok((complete, unknowns, facts))
         } else {
             Err(OnnxError::MissingSizes { inputs: missing })
         }
@@ -94,7 +98,7 @@ impl Bindings {
                 InputSize::Unknown => None,
             };
             if let Some(known) = known.filter(|&known| known != given) {
-                let [given, known] = [given, known].map(|range| u64::try_from(range.max).unwrap_or(0));
+                let [given, known] = [given, known].map(|range| u64::try_from(range.max()).unwrap_or(0));
                 return Err(conflict(input, InputConflict::Size { dimension, given, known }));
             }
             if let InputSize::Symbol(name) = size {
@@ -116,7 +120,14 @@ impl Bindings {
             Fact::Unknown => 0,
         };
         let shape: Option<Vec<Range>> = match (given, &input.sizes) {
-            (Some(sizes), _) => Some(sizes.clone()),
+            (Some(given), Some(sizes)) => {
+                let named = |(&given, size): (&Range, &InputSize)| match size {
+                    InputSize::Symbol(name) => self.symbols.get(name).copied().unwrap_or(given),
+                    _ => given,
+                };
+                Some(given.iter().zip(sizes).map(named).collect())
+            }
+            (Some(given), None) => Some(given.clone()),
             (None, Some(sizes)) => {
                 let numbered = sizes.iter().enumerate();
                 numbered.map(|(dimension, size)| self.size_in(&input.name, dimension, size)).collect()

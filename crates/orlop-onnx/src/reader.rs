@@ -97,8 +97,8 @@ impl OnnxReader {
     ///
     /// [`OnnxError`]: of sizes that are missing, all at once.
     pub fn resolve(&self, file: &OnnxFile) -> Result<OnnxModel, OnnxError> {
-        let (bindings, inputs) = self.bindings.for_file(file)?;
-        let facts = Inference::new(&bindings).scope(&file.scope, inputs, Vec::new())?;
+        let (bindings, unknowns, inputs) = self.bindings.for_file(file)?;
+        let facts = Inference::new(&bindings, unknowns).scope(&file.scope, inputs, Vec::new())?;
         let mut model = assemble::model(&file.scope, &facts)?;
         model.bindings = bindings;
         model.unused_bindings = self.unused_bindings(file);
@@ -108,7 +108,7 @@ impl OnnxReader {
 
 fn range_of(sizes: &RangeInclusive<u64>) -> Range {
     let [start, end] = [*sizes.start(), *sizes.end()].map(|size| i64::try_from(size).unwrap_or(i64::MAX));
-    Range { min: start, max: end.max(start) }
+    Range::between(start, end.max(start))
 }
 
 fn exact(sizes: &[u64]) -> Vec<Range> {

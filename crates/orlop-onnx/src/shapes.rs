@@ -30,7 +30,7 @@ impl TensorSize {
         if !shape.iter().all(|size| size.is_bounded()) {
             return Ok(None);
         }
-        let sizes: Result<Vec<u64>, _> = shape.iter().map(|size| natural(value, size.max)).collect();
+        let sizes: Result<Vec<u64>, _> = shape.iter().map(|size| natural(value, size.max())).collect();
         Self::new(value, tensor.data_type, sizes?).map(Some)
     }
 

@@ -75,7 +75,7 @@ impl Binary {
                     let is_other_sign = rest != 0 && (rest < 0) != (right < 0);
                     Some(Range::exactly(if is_other_sign && !like_c { rest + right } else { rest }))
                 }
-                (None, right) if right > 0 && (!like_c || left.min >= 0) => Some(Range::up_to(right - 1)),
+                (None, right) if right > 0 && (!like_c || left.min() >= 0) => Some(Range::up_to(right - 1)),
                 _ => None,
             },
             Self::Power => {
@@ -106,7 +106,12 @@ impl Binary {
     /// Compares elements: exactly 0 or 1 if all of their values compare alike.
     fn compare(self, left: Element, right: Element) -> Range {
         let order = match (left, right) {
-            (Element::Int(left), Element::Int(right)) => order(left.min, left.max, right.min, right.max),
+            (Element::Int(left), Element::Int(right)) if left.is_same(right) => {
+                Some([Some(Ordering::Equal), None])
+            }
+            (Element::Int(left), Element::Int(right)) => {
+                order(left.min(), left.max(), right.min(), right.max())
+            }
             _ => {
                 let (left, right) = (left.span(), right.span());
                 order(left.0, left.1, right.0, right.1)
@@ -225,7 +230,7 @@ mod tests {
     use super::*;
 
     fn int(min: i64, max: i64) -> Element {
-        Element::Int(Range { min, max })
+        Element::Int(Range::between(min, max))
     }
 
     #[test]

@@ -65,7 +65,7 @@ impl Counters {
     pub(super) fn hold(&mut self, body: &Captured<'_>, facts: &Facts, state: &mut [Fact]) -> bool {
         let way = Way::new(body, facts);
         self.counters.retain(|counter| way.change(counter.position) == Some(counter.change));
-        let before_last = Range::up_to(self.iterations.max.saturating_sub(1).max(0));
+        let before_last = Range::up_to(self.iterations.max().saturating_sub(1).max(0));
         for counter in &self.counters {
             if let Some(reached) = counter.reached(&state[counter.position], before_last) {
                 state[counter.position] = reached;
@@ -122,14 +122,14 @@ impl Counter {
 fn moved(tensor: &Tensor, step: f64, iterations: Range) -> Option<Fact> {
     let &[element] = tensor.elements.as_deref()? else { return None };
     let (min, max) = element.span();
-    let ends = [iterations.min, iterations.max].map(|iterations| step * iterations as f64);
+    let ends = [iterations.min(), iterations.max()].map(|iterations| step * iterations as f64);
     let (min, max) = (min + ends[0].min(ends[1]), max + ends[0].max(ends[1]));
     let is_counted = |end: f64| end.fract() == 0.0 && end.abs() <= MAX_NUMBER;
     if !is_counted(min) || !is_counted(max) {
         return None;
     }
     let element = match element {
-        Element::Int(_) => Element::Int(Range { min: to_integer(min), max: to_integer(max) }),
+        Element::Int(_) => Element::Int(Range::between(to_integer(min), to_integer(max))),
         Element::Real(..) => Element::Real(min, max),
     };
     Some(Tensor { elements: Some(vec![element]), ..tensor.clone() }.into())

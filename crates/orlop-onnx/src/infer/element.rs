@@ -45,8 +45,8 @@ impl Element {
     /// Types of 32 bits and more bound nothing: memory for any size that they can have is of no use.
     pub(crate) fn any(data_type: i32) -> Option<Self> {
         match Self::limits(data_type)? {
-            Self::Int(range) if range.max >= i64::from(i32::MAX) => {
-                Some(Self::Int(if range.min < 0 { Range::ANY } else { Range::ANY_SIZE }))
+            Self::Int(range) if range.max() >= i64::from(i32::MAX) => {
+                Some(Self::Int(if range.min() < 0 { Range::ANY } else { Range::ANY_SIZE }))
             }
             limits => Some(limits),
         }
@@ -54,7 +54,7 @@ impl Element {
 
     /// Returns the numbers that a type has.
     fn limits(data_type: i32) -> Option<Self> {
-        let int = |min, max| Some(Self::Int(Range { min, max }));
+        let int = |min, max| Some(Self::Int(Range::between(min, max)));
         match data_type {
             types::FLOAT | types::DOUBLE | types::FLOAT16 | types::BFLOAT16 => {
                 Some(Self::Real(f64::NEG_INFINITY, f64::INFINITY))
@@ -83,7 +83,7 @@ impl Element {
     /// Returns the ends as floating-point numbers.
     pub(crate) fn span(self) -> (f64, f64) {
         match self {
-            Self::Int(range) => (range.min as f64, range.max as f64),
+            Self::Int(range) => (range.min() as f64, range.max() as f64),
             Self::Real(min, max) => (min, max),
         }
     }
@@ -91,7 +91,7 @@ impl Element {
     /// Returns `true` if there is only one value that the element can have.
     pub(crate) fn is_exact(self) -> bool {
         match self {
-            Self::Int(range) => range.min == range.max,
+            Self::Int(range) => range.min() == range.max(),
             Self::Real(min, max) => min == max,
         }
     }
@@ -129,7 +129,7 @@ impl Element {
     pub(crate) fn truth(self) -> Option<bool> {
         match self {
             Self::Int(range) if range.is_exactly(0) => Some(false),
-            Self::Int(range) if range.min > 0 || range.max < 0 => Some(true),
+            Self::Int(range) if range.min() > 0 || range.max() < 0 => Some(true),
             Self::Real(min, max) if min == max => Some(min != 0.0),
             _ => None,
         }
@@ -144,13 +144,13 @@ impl Element {
         Some(match (Self::limits(data_type)?, self) {
             (Self::Int(all), Self::Int(range)) => {
                 // A value that the type does not have wraps around.
-                let is_within = range.min >= all.min && range.max <= all.max;
+                let is_within = range.min() >= all.min() && range.max() <= all.max();
                 if is_within { self } else { any }
             }
             (Self::Int(all), Self::Real(min, max)) => {
-                let is_within = min.trunc() >= all.min as f64 && max.trunc() <= all.max as f64;
+                let is_within = min.trunc() >= all.min() as f64 && max.trunc() <= all.max() as f64;
                 // Numbers beyond 2^63 saturate, as they do in the comparison.
-                let whole = || Self::Int(Range { min: to_integer(min), max: to_integer(max) });
+                let whole = || Self::Int(Range::between(to_integer(min), to_integer(max)));
                 if is_within { whole() } else { any }
             }
             (Self::Real(..), element) => {

@@ -77,6 +77,14 @@ impl Tensor {
         Some(vec![Element::any(self.data_type)?; count])
     }
 
+    pub(crate) fn is_strings(&self) -> bool {
+        self.data_type == types::STRING
+    }
+
+    pub(crate) fn has_exact_shape(&self) -> bool {
+        self.shape.as_ref().is_some_and(|shape| shape.iter().all(|size| size.exact().is_some()))
+    }
+
     /// Returns the hull of two tensors: what holds for either of them.
     pub(crate) fn hull(&self, other: &Self) -> Self {
         let shape = match (&self.shape, &other.shape) {
@@ -84,7 +92,7 @@ impl Tensor {
                 Some(left.iter().zip(right).map(|(left, right)| left.hull(*right)).collect())
             }
             // A scalar and a row of one element have the same size, whatever is computed from them.
-            (Some(left), Some(right)) if left.iter().chain(right).all(|size| size.max <= 1) => {
+            (Some(left), Some(right)) if left.iter().chain(right).all(|size| size.max() <= 1) => {
                 Some(vec![Range::up_to(1); left.len().max(right.len())])
             }
             _ => None,
@@ -125,11 +133,57 @@ impl Fact {
             && shape.len() != other_shape.len()
             && left.data_type == right.data_type
         {
-            let is_larger = Range::product(shape).max >= Range::product(other_shape).max;
+            let is_larger = Range::product(shape).max() >= Range::product(other_shape).max();
             let larger = if is_larger { left } else { right };
             return Self::Tensor(Tensor { elements: None, ..larger.clone() });
         }
         self.hull(other)
+    }
+
+    /// Returns `true` unless the size of a value is unknown. What is in no plan needs none.
+    pub(crate) fn has_size(&self) -> bool {
+        match self {
+            Self::Tensor(tensor) => {
+                tensor.shape.as_ref().is_some_and(|shape| shape.iter().all(|size| size.is_bounded()))
+            }
+            Self::Unknown => false,
+            Self::Sequence { .. } | Self::Optional(_) | Self::Opaque => true,
+        }
+    }
+
+    /// Returns `true` if two values are known to have the same sizes, whatever these are.
+    pub(crate) fn has_sizes_of(&self, other: &Self) -> bool {
+        let shape = |fact| Self::tensor(fact).and_then(|tensor| tensor.shape.as_deref());
+        let (Some(own), Some(other)) = (shape(self), shape(other)) else { return false };
+        own.len() == other.len() && own.iter().zip(other).all(|(own, &other)| own.is_same(other))
+    }
+
+    /// Returns a value about whose sizes and elements only the ranges are known.
+    pub(crate) fn without_factors(&self) -> Self {
+        self.mapped(&mut |range| range.with_factors(None))
+    }
+
+    /// Applies a function to the sizes and the integers of a tensor. Of the tensors in a sequence, each of
+    /// which has sizes of its own, only the ranges stay known.
+    pub(super) fn mapped(&self, function: &mut impl FnMut(Range) -> Range) -> Self {
+        match self {
+            Self::Tensor(tensor) => Self::Tensor(Tensor {
+                data_type: tensor.data_type,
+                shape: tensor.shape.as_ref().map(|shape| shape.iter().map(|&size| function(size)).collect()),
+                elements: tensor.elements.as_ref().map(|elements| {
+                    let mapped = |element: &Element| match *element {
+                        Element::Int(range) => Element::Int(function(range)),
+                        real @ Element::Real(..) => real,
+                    };
+                    elements.iter().map(mapped).collect()
+                }),
+            }),
+            Self::Sequence { element, length } => {
+                Self::Sequence { element: Box::new(element.without_factors()), length: function(*length) }
+            }
+            Self::Optional(inner) => Self::Optional(Box::new(inner.without_factors())),
+            Self::Unknown | Self::Opaque => self.clone(),
+        }
     }
 
     /// Returns `true` for a tensor whose sizes and elements are known.

@@ -26,20 +26,20 @@ impl Inference<'_> {
             false => Range::exactly(i64::MAX),
         };
         if let Some(&[bound]) = self.bindings.bounds.get(&*call.node.title).map(Vec::as_slice) {
-            trips.max = trips.max.min(i64::try_from(bound).unwrap_or(i64::MAX));
+            trips = trips.with_max(trips.max().min(i64::try_from(bound).unwrap_or(i64::MAX)));
         }
         let starts = call.fact(1).map_or(Some(true), truth);
         let exceeds = Fault::Invalid("it has more iterations than its bound");
         // Only a condition ends a loop before its count.
-        let has_to_end = trips.min > trips.max && starts == Some(true);
+        let has_to_end = trips.min() > trips.max() && starts == Some(true);
         if has_to_end && !call.has(1) {
             return Ok((Err(exceeds), None));
         }
-        trips.min = trips.min.min(trips.max);
+        trips = trips.with_min(trips.min().min(trips.max()));
         match starts {
             Some(true) => {}
             Some(false) => trips = Range::exactly(0),
-            None => trips.min = 0,
+            None => trips = trips.with_min(0),
         }
         let state: Vec<Fact> =
             call.inputs.iter().skip(2).map(|fact| fact.cloned().unwrap_or(Fact::Unknown)).collect();
@@ -51,7 +51,7 @@ impl Inference<'_> {
         if !is_covered && !self.follow(body, state.clone(), &mut run)? {
             run = LoopRun::new(trips, call.has(1), &state);
             let (from, state) = self.first(body, state.clone(), &mut run)?;
-            if run.trips.max > from && !self.cover(body, &state, from, &mut run)? {
+            if run.trips.max() > from && !self.cover(body, &state, from, &mut run)? {
                 return Ok((Err(Fault::Unknown), run.all));
             }
         }
@@ -84,7 +84,7 @@ impl Inference<'_> {
         state: &[Fact],
         run: &mut LoopRun,
     ) -> Result<bool, OnnxError> {
-        if run.trips.max <= MIN_COUNTED {
+        if run.trips.max() <= MIN_COUNTED {
             return Ok(false);
         }
         let first = match self.run(body, loop_inputs(Range::exactly(0), state)) {
@@ -115,14 +115,14 @@ impl Inference<'_> {
     ) -> Result<bool, OnnxError> {
         let work = i64::try_from(body.scope().work()).unwrap_or(i64::MAX);
         let followed = MAX_FOLLOWED.0.min(MAX_FOLLOWED.1 / work.max(1));
-        let has_few = run.trips.max <= followed;
+        let has_few = run.trips.max() <= followed;
         // Covering the rest is as good as following it if it adds no sizes.
         let mut may_cover = true;
-        for iteration in 0..run.trips.max.min(followed) {
+        for iteration in 0..run.trips.max().min(followed) {
             let facts = match self.run(body, loop_inputs(Range::exactly(iteration), &state)) {
                 // The loop ends before an iteration that contradicts the state, where it may.
-                Err(OnnxError::Contradiction { .. }) if iteration >= run.trips.min.max(1) => {
-                    run.trips.max = iteration;
+                Err(OnnxError::Contradiction { .. }) if iteration >= run.trips.min().max(1) => {
+                    run.trips = run.trips.with_max(iteration);
                     return Ok(true);
                 }
                 result => result?,
@@ -133,15 +133,15 @@ impl Inference<'_> {
                 return Ok(false);
             }
             if goes_on != Some(true) {
-                run.trips.min = run.trips.min.min(iteration + 1);
+                run.at_least(iteration + 1);
             }
             if goes_on == Some(false) {
-                run.trips.max = iteration + 1;
+                run.trips = run.trips.with_max(iteration + 1);
             }
-            if iteration + 1 >= run.trips.min {
+            if iteration + 1 >= run.trips.min() {
                 run.end_with(&next);
             }
-            if goes_on == Some(false) || iteration + 1 == run.trips.max {
+            if goes_on == Some(false) || iteration + 1 == run.trips.max() {
                 return Ok(true);
             }
             if next == state && may_cover {
@@ -156,7 +156,7 @@ impl Inference<'_> {
             }
             state = next;
         }
-        Ok(run.trips.max == 0)
+        Ok(run.trips.max() == 0)
     }
 
     /// Executes the first iteration of a loop apart from the others, if the state has other ranks after it:
@@ -167,7 +167,7 @@ impl Inference<'_> {
         state: Vec<Fact>,
         run: &mut LoopRun,
     ) -> Result<(i64, Vec<Fact>), OnnxError> {
-        if run.trips.max == 0 {
+        if run.trips.max() == 0 {
             return Ok((0, state));
         }
         let facts = self.run(body, loop_inputs(Range::exactly(0), &state))?;
@@ -179,12 +179,12 @@ impl Inference<'_> {
         }
         let goes_on = run.note(body, facts, state.len());
         if goes_on != Some(true) {
-            run.trips.min = run.trips.min.min(1);
+            run.at_least(1);
         }
         if goes_on == Some(false) {
-            run.trips.max = 1;
+            run.trips = run.trips.with_max(1);
         }
-        if run.trips.min <= 1 {
+        if run.trips.min() <= 1 {
             run.end_with(&next);
         }
         Ok((1, next))
@@ -233,12 +233,13 @@ impl Inference<'_> {
         counting: Counting,
     ) -> Result<bool, OnnxError> {
         let after = |trips: i64| trips.saturating_sub(from).max(0);
-        let trips = Range { min: after(run.trips.min), max: after(run.trips.max) };
+        let trips = Range::between(after(run.trips.min()), after(run.trips.max()));
         let mut counters: Option<Counters> = None;
-        let mut state = start.to_vec();
+        // A size is not the same one in all iterations.
+        let mut state: Vec<Fact> = start.iter().map(Fact::without_factors).collect();
         for attempt in 0..MAX_ATTEMPTS {
-            let iterations = counters.as_ref().map_or(trips.max, |counters| counters.iterations.max);
-            let number = Range { min: from, max: from.saturating_add((iterations - 1).max(0)) };
+            let iterations = counters.as_ref().map_or(trips.max(), |counters| counters.iterations.max());
+            let number = Range::between(from, from.saturating_add((iterations - 1).max(0)));
             let facts = self.run(body, loop_inputs(number, &state))?;
             let results = results(body, &facts);
             let next = results.get(1..=state.len()).unwrap_or_default();
@@ -292,7 +293,7 @@ struct LoopRun {
 
 impl LoopRun {
     fn new(trips: Range, has_condition: bool, state: &[Fact]) -> Self {
-        let ends = (trips.min == 0).then(|| state.to_vec());
+        let ends = (trips.min() == 0).then(|| state.to_vec());
         Self { trips, has_condition, goes_on: true, ends, all: None, collected: None }
     }
 
@@ -313,6 +314,11 @@ impl LoopRun {
         goes_on
     }
 
+    /// Notes that the loop may end after this many iterations.
+    fn at_least(&mut self, iterations: i64) {
+        self.trips = self.trips.with_min(self.trips.min().min(iterations));
+    }
+
     /// Returns `true` if all iterations have the shapes of these facts.
     fn is_alike(&self, facts: Option<&Facts>) -> bool {
         matches!((&self.all, facts), (Some(all), Some(facts)) if all.has_shapes_of(facts))
@@ -331,9 +337,9 @@ impl LoopRun {
         match counters.filter(|counters| counters.has_end()) {
             Some(counters) => {
                 let trips = counters.iterations.add(Range::exactly(from));
-                self.trips = Range { min: self.trips.min.min(trips.min), max: self.trips.max.min(trips.max) };
+                self.trips = self.trips.minimum(trips).with_max(self.trips.max().min(trips.max()));
             }
-            None if goes_on != Some(true) => self.trips.min = self.trips.min.min(from + 1),
+            None if goes_on != Some(true) => self.at_least(from + 1),
             None => {}
         }
         let iterations = self.trips.subtract(Range::exactly(from)).maximum(Range::exactly(0));

@@ -8,6 +8,7 @@
 //! | file | what it holds |
 //! |---|---|
 //! | `range`, `element`, `fact` | what is known about an integer, an element, a value |
+//! | `factors` | which integers are the same, or products of the same |
 //! | `arithmetic` | arithmetic on elements |
 //! | `call` | a node with what is known about its inputs, as rules see it |
 //! | `control` | `If`, which executes bodies |
@@ -21,6 +22,7 @@ mod control;
 mod counters;
 mod element;
 mod fact;
+mod factors;
 mod loops;
 mod range;
 mod scan;
@@ -31,6 +33,7 @@ pub(crate) use self::arithmetic::{Binary, Unary, result_type};
 pub(crate) use self::call::{Call, Fault, Outcome, axis_of, one};
 pub(crate) use self::element::{Element, rounded, to_integer, to_single, types};
 pub(crate) use self::fact::{Fact, MAX_ELEMENTS, Tensor};
+pub(crate) use self::factors::Unknowns;
 pub(crate) use self::range::Range;
 
 use crate::OnnxError;
@@ -84,12 +87,13 @@ impl Facts {
 /// Infers the facts of a graph.
 pub(crate) struct Inference<'a> {
     bindings: &'a Bindings,
+    unknowns: Unknowns,
     steps: u64,
 }
 
 impl<'a> Inference<'a> {
-    pub(crate) fn new(bindings: &'a Bindings) -> Self {
-        Self { bindings, steps: 0 }
+    pub(crate) fn new(bindings: &'a Bindings, unknowns: Unknowns) -> Self {
+        Self { bindings, unknowns, steps: 0 }
     }
 
     /// Infers all values from the inputs of a graph and the values that it captures, in their orders.
@@ -102,7 +106,7 @@ impl<'a> Inference<'a> {
         let mut values = vec![Fact::Unknown; scope.values.len()];
         let captures = scope.captures.iter().map(|&(_, inner)| inner);
         for (value, fact) in scope.inputs.iter().copied().zip(inputs).chain(captures.zip(captured)) {
-            values[value] = fact;
+            values[value] = self.completed(&fact);
         }
         for constant in &scope.constants {
             let claim = || self.claimed(scope, constant.value);
@@ -133,7 +137,7 @@ impl<'a> Inference<'a> {
     }
 
     fn set_outputs(
-        &self,
+        &mut self,
         scope: &Scope,
         node: &Node,
         outcome: Outcome,
@@ -148,15 +152,21 @@ impl<'a> Inference<'a> {
         for &output in &node.outputs {
             let inferred = facts.next().unwrap_or(Fact::Unknown);
             let Some(output) = output else { continue };
-            let fact = completed(inferred, self.claimed(scope, output));
-            values[output] = match self.bindings.bounds.get(scope.name(output)) {
+            let fact = with_claim(inferred, self.claimed(scope, output));
+            let fact = match self.bindings.bounds.get(scope.name(output)) {
                 Some(bound) => {
                     bounded(fact, bound).ok_or_else(|| contradiction(node, "an output exceeds its bound"))?
                 }
                 None => fact,
             };
+            values[output] = self.completed(&fact);
         }
         Ok(())
+    }
+
+    /// Gives factors to the integers of a value.
+    fn completed(&mut self, fact: &Fact) -> Fact {
+        fact.mapped(&mut |range| self.unknowns.complete(range))
     }
 
     /// Returns what the file says about a value.
@@ -200,7 +210,7 @@ fn fact_of(of: &TypeProto, size_of: &dyn Fn(&str) -> Option<Range>) -> Fact {
 }
 
 /// Completes what was inferred by what the file says.
-fn completed(inferred: Fact, claim: Fact) -> Fact {
+fn with_claim(inferred: Fact, claim: Fact) -> Fact {
     match (inferred, claim) {
         (Fact::Unknown, claim) => claim,
         (Fact::Tensor(mut inferred), Fact::Tensor(claim)) => {
@@ -237,7 +247,7 @@ fn bounded(fact: Fact, bound: &[u64]) -> Option<Fact> {
     let shape = match &tensor.shape {
         // With another rank, it is the number of elements that counts.
         Some(shape) if shape.len() != bound.len() => {
-            let fits = Range::product(shape).max <= Range::product(&bound).max;
+            let fits = Range::product(shape).max() <= Range::product(&bound).max();
             return fits.then_some(Fact::Tensor(tensor));
         }
         Some(shape) => shape.iter().zip(bound).map(|(size, bound)| size.intersection(bound)).collect(),

@@ -4,27 +4,85 @@
 //! Arithmetic on ranges covers every value that the arithmetic on numbers can have, so a size that is
 //! computed from such a size is never too small.
 
-/// The integers from `min` to `max`, both included. A `max` of `i64::MAX` is no bound at all.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+use super::factors::Factors;
+
+/// The integers from `min` to `max`, both included. A `max` of `i64::MAX` is no bound at all. Ranges of the
+/// same integers are equal, whatever is known about their factors.
+#[derive(Debug, Clone, Copy)]
 pub(crate) struct Range {
-    pub(crate) min: i64,
-    pub(crate) max: i64,
+    min: i64,
+    max: i64,
+    /// What the integer is the product of. That of a number is not stored.
+    factors: Option<Factors>,
 }
+
+impl PartialEq for Range {
+    fn eq(&self, other: &Self) -> bool {
+        (self.min, self.max) == (other.min, other.max)
+    }
+}
+
+impl Eq for Range {}
 
 impl Range {
     /// Any integer.
-    pub(crate) const ANY: Self = Self { min: i64::MIN, max: i64::MAX };
+    pub(crate) const ANY: Self = Self::between(i64::MIN, i64::MAX);
     /// Any size.
-    pub(crate) const ANY_SIZE: Self = Self { min: 0, max: i64::MAX };
+    pub(crate) const ANY_SIZE: Self = Self::up_to(i64::MAX);
     /// True or false.
-    pub(crate) const ANY_BOOL: Self = Self { min: 0, max: 1 };
+    pub(crate) const ANY_BOOL: Self = Self::up_to(1);
+
+    pub(crate) const fn between(min: i64, max: i64) -> Self {
+        Self { min, max, factors: None }
+    }
 
     pub(crate) const fn exactly(number: i64) -> Self {
-        Self { min: number, max: number }
+        Self::between(number, number)
     }
 
     pub(crate) const fn up_to(max: i64) -> Self {
-        Self { min: 0, max }
+        Self::between(0, max)
+    }
+
+    pub(crate) const fn min(self) -> i64 {
+        self.min
+    }
+
+    pub(crate) const fn max(self) -> i64 {
+        self.max
+    }
+
+    /// Returns a range with another end, of another integer.
+    pub(crate) const fn with_min(self, min: i64) -> Self {
+        Self::between(min, self.max)
+    }
+
+    /// Returns a range with another end, of another integer.
+    pub(crate) const fn with_max(self, max: i64) -> Self {
+        Self::between(self.min, max)
+    }
+
+    /// Returns the range of an integer of which the factors are known, too.
+    pub(super) fn with_factors(self, factors: Option<Factors>) -> Self {
+        match factors.and_then(Factors::number) {
+            Some(number) => Self::exactly(number),
+            None => Self { factors, ..self },
+        }
+    }
+
+    /// Returns what the integer is the product of, if that is known.
+    pub(super) fn factors(self) -> Option<Factors> {
+        self.exact().map_or(self.factors, Factors::of_number)
+    }
+
+    /// Returns the factors if another integer has the same ones, and so is the same.
+    fn shared_factors(self, other: Self) -> Option<Factors> {
+        self.factors().filter(|&factors| other.factors() == Some(factors))
+    }
+
+    /// Returns `true` if the integers are known to be the same one.
+    pub(crate) fn is_same(self, other: Self) -> bool {
+        self.shared_factors(other).is_some()
     }
 
     /// Returns the number, if there is only one.
@@ -42,21 +100,22 @@ impl Range {
 
     /// Returns the range that has the numbers of both.
     pub(crate) fn hull(self, other: Self) -> Self {
-        Self { min: self.min.min(other.min), max: self.max.max(other.max) }
+        let hull = Self::between(self.min.min(other.min), self.max.max(other.max));
+        hull.with_factors(self.shared_factors(other))
     }
 
     /// Returns this range with the ends of `all` in place of those by which it exceeds `before`.
     pub(crate) fn widened(self, before: Self, all: Self) -> Self {
-        Self {
-            min: if self.min < before.min { self.min.min(all.min) } else { self.min },
-            max: if self.max > before.max { self.max.max(all.max) } else { self.max },
-        }
+        Self::between(
+            if self.min < before.min { self.min.min(all.min) } else { self.min },
+            if self.max > before.max { self.max.max(all.max) } else { self.max },
+        )
     }
 
-    /// Returns the numbers that are in both. `None` if there are none.
+    /// Returns the range of an integer that is in both. `None` if there is none.
     pub(crate) fn intersection(self, other: Self) -> Option<Self> {
-        let both = Self { min: self.min.max(other.min), max: self.max.min(other.max) };
-        (both.min <= both.max).then_some(both)
+        let both = Self::between(self.min.max(other.min), self.max.min(other.max));
+        (both.min <= both.max).then_some(both.with_factors(self.factors.or(other.factors)))
     }
 
     /// Applies a function that is monotone in each argument, in either direction.
@@ -80,35 +139,59 @@ impl Range {
     /// Applies a function that does not fall. What has no bound stays without.
     pub(crate) fn map_increasing(self, function: impl Fn(i128) -> i128) -> Self {
         let result = self.map(function);
-        if self.is_bounded() { result } else { Self { max: i64::MAX, ..result } }
+        if self.is_bounded() { result } else { result.with_max(i64::MAX) }
     }
 
     pub(crate) fn add(self, other: Self) -> Self {
+        if self.is_exactly(0) {
+            return other;
+        }
+        if other.is_exactly(0) {
+            return self;
+        }
         let sum = self.combine(other, |left, right| left + right);
-        Self { max: if self.is_bounded() && other.is_bounded() { sum.max } else { i64::MAX }, ..sum }
+        if self.is_bounded() && other.is_bounded() { sum } else { sum.with_max(i64::MAX) }
     }
 
     pub(crate) fn subtract(self, other: Self) -> Self {
+        if self.is_same(other) {
+            return Self::exactly(0);
+        }
         self.add(other.map(|number| -number))
     }
 
     pub(crate) fn multiply(self, other: Self) -> Self {
-        self.combine(other, |left, right| left * right)
+        let factors = self.factors().zip(other.factors()).and_then(|(left, right)| left.times(right));
+        self.combine(other, |left, right| left * right).with_factors(factors)
     }
 
     /// Divides, rounding towards zero as integers in ONNX do. `None` if the divisor may be 0.
     pub(crate) fn divide(self, other: Self) -> Option<Self> {
         let has_zero = other.min <= 0 && other.max >= 0;
-        let quotient = || self.combine(other, |left, right| left / right);
-        (!has_zero).then(|| if self.is_bounded() { quotient() } else { Self { max: i64::MAX, ..quotient() } })
+        let quotient = self.combine(other, |left, right| if right == 0 { 0 } else { left / right });
+        let quotient = if self.is_bounded() { quotient } else { quotient.with_max(i64::MAX) };
+        let factors = self.factors().zip(other.factors()).and_then(|(left, right)| left.over(right));
+        (!has_zero).then_some(quotient.with_factors(factors))
     }
 
     pub(crate) fn minimum(self, other: Self) -> Self {
-        Self { min: self.min.min(other.min), max: self.max.min(other.max) }
+        if self.max <= other.min || self.is_same(other) {
+            return self;
+        }
+        if other.max <= self.min {
+            return other;
+        }
+        Self::between(self.min.min(other.min), self.max.min(other.max))
     }
 
     pub(crate) fn maximum(self, other: Self) -> Self {
-        Self { min: self.min.max(other.min), max: self.max.max(other.max) }
+        if self.min >= other.max || self.is_same(other) {
+            return self;
+        }
+        if other.min >= self.max {
+            return other;
+        }
+        Self::between(self.min.max(other.min), self.max.max(other.max))
     }
 
     /// Returns the product of sizes: the number of elements of a tensor. An exact 0 counts, whatever the
@@ -130,7 +213,7 @@ mod tests {
     use super::*;
 
     const fn range(min: i64, max: i64) -> Range {
-        Range { min, max }
+        Range::between(min, max)
     }
 
     #[test]

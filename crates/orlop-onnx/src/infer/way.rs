@@ -154,7 +154,7 @@ impl<'a> Way<'a> {
                 let [left, right] = [left, right?].map(|side| self.holds_for(side, paces, nodes));
                 match (left, right) {
                     (Some(left), Some(right)) => Some(left.minimum(right)),
-                    (Some(one), None) | (None, Some(one)) => Some(Range { min: 1, ..one }),
+                    (Some(one), None) | (None, Some(one)) => Some(one.with_min(1)),
                     (None, None) => None,
                 }
             }
@@ -186,7 +186,7 @@ impl<'a> Way<'a> {
                 let paces = if or_equal { paces.floor() + 1.0 } else { paces.ceil() };
                 (pace > 0.0 && paces.abs() <= MAX_NUMBER).then(|| to_integer(paces.max(0.0)) + 1)
             };
-            Some(Range { min: count(distance.0)?, max: count(distance.1)? })
+            Some(Range::between(count(distance.0)?, count(distance.1)?))
         })
     }
 

@@ -33,7 +33,7 @@ impl ModelPlan {
 
 impl GivenSizes {
     fn of(bindings: &Bindings) -> Self {
-        let pair = |range: &Range| [range.min, range.max].map(|size| u64::try_from(size).unwrap_or(0));
+        let pair = |range: &Range| [range.min(), range.max()].map(|size| u64::try_from(size).unwrap_or(0));
         let sizes = |sizes: &Vec<Range>| sizes.iter().map(pair).collect();
         Self {
             inputs: bindings.inputs.iter().map(|(name, given)| (name.clone(), sizes(given))).collect(),
@@ -46,7 +46,7 @@ impl GivenSizes {
     pub(super) fn bindings(&self) -> Bindings {
         let range = |&[min, max]: &[u64; 2]| {
             let [min, max] = [min, max].map(|size| i64::try_from(size).unwrap_or(i64::MAX));
-            Range { min, max }
+            Range::between(min, max)
         };
         let sizes = |sizes: &Vec<[u64; 2]>| sizes.iter().map(range).collect();
         Bindings {

@@ -17,7 +17,7 @@ fn non_zero(call: &Call<'_>) -> Outcome {
     let truths = input.elements.as_ref().map(|elements| elements.iter().map(|element| element.truth()));
     let count = match truths.and_then(|truths| truths.collect::<Option<Vec<bool>>>()) {
         Some(truths) => Range::exactly(i64::try_from(truths.iter().filter(|&&is| is).count()).unwrap_or(0)),
-        None => Range::up_to(Range::product(shape).max),
+        None => Range::up_to(Range::product(shape).max()),
     };
     one(types::INT64, vec![rank, count])
 }
@@ -30,11 +30,11 @@ fn compress(call: &Call<'_>) -> Outcome {
     let kept = truths
         .map(|truths| Range::exactly(i64::try_from(truths.iter().filter(|&&is| is).count()).unwrap_or(0)));
     let Some(axis) = call.int("axis") else {
-        return one(call.data_type(0), vec![kept.unwrap_or(Range::up_to(Range::product(shape).max))]);
+        return one(call.data_type(0), vec![kept.unwrap_or(Range::up_to(Range::product(shape).max()))]);
     };
     let mut shape = shape.to_vec();
     let axis = axis_of(axis, shape.len())?;
-    shape[axis] = kept.unwrap_or(Range::up_to(shape[axis].max));
+    shape[axis] = kept.unwrap_or(Range::up_to(shape[axis].max()));
     one(call.data_type(0), shape)
 }
 
@@ -44,12 +44,12 @@ fn unique(call: &Call<'_>) -> Outcome {
         Some(axis) => {
             let axis = axis_of(axis, shape.len())?;
             let all = shape[axis];
-            shape[axis] = Range::up_to(all.max);
+            shape[axis] = Range::up_to(all.max());
             (shape[axis], all)
         }
         None => {
             let all = Range::product(&shape);
-            shape = vec![Range::up_to(all.max)];
+            shape = vec![Range::up_to(all.max())];
             (shape[0], all)
         }
     };
@@ -65,5 +65,5 @@ fn non_max_suppression(call: &Call<'_>) -> Outcome {
     let limit = if call.has(2) { call.integer(2).unwrap_or(Range::ANY_SIZE) } else { Range::exactly(0) };
     let chosen = boxes.minimum(limit.maximum(Range::exactly(0)));
     let all = batch.multiply(classes).multiply(chosen);
-    one(types::INT64, vec![Range::up_to(all.max), Range::exactly(3)])
+    one(types::INT64, vec![Range::up_to(all.max()), Range::exactly(3)])
 }

@@ -257,7 +257,7 @@ pub(super) fn broadcast_shapes(left: &[Range], right: &[Range]) -> Result<Vec<Ra
 }
 
 fn broadcast_sizes(left: Range, right: Range) -> Result<Range, Fault> {
-    let can_be_one = |size: Range| size.min <= 1 && size.max >= 1;
+    let can_be_one = |size: Range| size.min() <= 1 && size.max() >= 1;
     if left.is_exactly(1) {
         return Ok(right);
     }

@@ -118,9 +118,7 @@ fn even_parts(size: Range, count: usize) -> Vec<Range> {
         })
     };
     let first = part(0);
-    (0..count)
-        .map(|index| if size.exact().is_some() { part(index) } else { Range { min: 0, ..first } })
-        .collect()
+    (0..count).map(|index| if size.exact().is_some() { part(index) } else { first.with_min(0) }).collect()
 }
 
 /// Returns the elements of a part of a tensor that begins at these positions of axes, with these steps.
@@ -193,7 +191,7 @@ fn sliced(size: Range, start: Range, end: Range, step: i64) -> Result<(Option<i6
     let covered = bounded_slice(size, start, end, step).unwrap_or(size);
     let length =
         covered.add(step_size.subtract(Range::exactly(1))).divide(step_size).ok_or(Fault::Unknown)?;
-    Ok((start.exact().filter(|&start| start >= 0 && step > 0), Range { min: 0, ..length }))
+    Ok((start.exact().filter(|&start| start >= 0 && step > 0), length.with_min(0)))
 }
 
 /// Returns the length that a slice covers where a side is not known exactly. `None`: all of the dimension.
@@ -202,12 +200,12 @@ fn bounded_slice(size: Range, start: Range, end: Range, step: i64) -> Option<Ran
         return None;
     }
     // Both from the start, or both from the end: their distance. Otherwise what is left of the dimension.
-    let sides_agree = start.min >= 0 && end.min >= 0 || start.max < 0 && end.max < 0;
+    let sides_agree = start.min() >= 0 && end.min() >= 0 || start.max() < 0 && end.max() < 0;
     let by_distance = sides_agree.then(|| end.subtract(start));
-    let from_start = (start.min >= 0).then(|| size.subtract(start));
-    let before_end = (start.min >= 0 && end.max < 0).then(|| size.add(end).subtract(start));
-    let limit = [by_distance, from_start, before_end].into_iter().flatten().map(|range| range.max).min()?;
-    Some(Range::up_to(limit.clamp(0, size.max)))
+    let from_start = (start.min() >= 0).then(|| size.subtract(start));
+    let before_end = (start.min() >= 0 && end.max() < 0).then(|| size.add(end).subtract(start));
+    let limit = [by_distance, from_start, before_end].into_iter().flatten().map(|range| range.max()).min()?;
+    Some(Range::up_to(limit.clamp(0, size.max())))
 }
 
 fn pad(call: &Call<'_>) -> Outcome {

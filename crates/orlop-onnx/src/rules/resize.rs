@@ -16,7 +16,7 @@ fn resize(call: &Call<'_>) -> Outcome {
         return scaled(call, 1);
     }
     let is_given =
-        |index: usize| call.shape(index).is_ok_and(|shape| !matches!(shape, [size] if size.max == 0));
+        |index: usize| call.shape(index).is_ok_and(|shape| !matches!(shape, [size] if size.max() == 0));
     if !call.has(3) || !is_given(3) {
         return scaled(call, 2);
     }
@@ -72,8 +72,8 @@ fn scaled(call: &Call<'_>, scales: usize) -> Outcome {
         }
         // As in single precision.
         let size = |size: i64, scale: f64| to_integer(f64::from(size as f32 * to_single(scale)));
-        let size = Range { min: size(shape[axis].min, min), max: size(shape[axis].max, max) };
-        shape[axis] = if shape[axis].is_bounded() { size } else { Range { max: i64::MAX, ..size } };
+        let size = Range::between(size(shape[axis].min(), min), size(shape[axis].max(), max));
+        shape[axis] = if shape[axis].is_bounded() { size } else { size.with_max(i64::MAX) };
     }
     one(call.data_type(0), shape)
 }

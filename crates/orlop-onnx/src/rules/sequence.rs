@@ -103,11 +103,11 @@ fn split(call: &Call<'_>) -> Outcome {
                 .exact()
                 .zip(part.exact())
                 .map(|(all, part)| if all % part == 0 { part } else { all % part });
-            (Range { min: rest.unwrap_or(0), ..part }, count)
+            (part.with_min(rest.unwrap_or(0)), count)
         }
         true => {
             let parts = call.ranges(1).unwrap_or_default();
-            let part = parts.iter().copied().reduce(Range::hull).unwrap_or(Range::up_to(all.max));
+            let part = parts.iter().copied().reduce(Range::hull).unwrap_or(Range::up_to(all.max()));
             (part, call.size(1, 0)?)
         }
     };
@@ -151,7 +151,7 @@ fn normalize_strings(call: &Call<'_>) -> Outcome {
     let mut shape = call.shape(0)?.to_vec();
     if let Some(last) = shape.last_mut() {
         // What has no word left has one that is empty.
-        *last = Range { min: 1, max: last.max.max(1) };
+        *last = Range::between(1, last.max().max(1));
     }
     one(types::STRING, shape)
 }

@@ -77,7 +77,10 @@ fn range(call: &Call<'_>) -> Outcome {
     }
     let distance = if step > 0 { limit.subtract(start) } else { start.subtract(limit) };
     let divisor = i128::from(step).abs();
-    let count = distance.map_increasing(|distance| (distance.max(0) + divisor - 1) / divisor);
+    let count = match divisor {
+        1 => distance.maximum(Range::exactly(0)),
+        _ => distance.map_increasing(|distance| (distance.max(0) + divisor - 1) / divisor),
+    };
     let result = Tensor::new(data_type, vec![count]);
     let elements = start.exact().zip(result.small_sizes()).map(|(start, sizes)| {
         let number = |index: usize| {
@@ -152,12 +155,10 @@ pub(super) fn reshape(call: &Call<'_>) -> Outcome {
                 Range::exactly(1)
             }
             // It may be one of the numbers with a meaning.
-            None if size.min <= 0 => {
+            None if size.min() <= 0 => {
                 let elements = Range::product(input);
-                Range {
-                    min: 0,
-                    max: if elements.min > 0 { elements.max } else { elements.max.max(size.max) },
-                }
+                let max = elements.max();
+                Range::up_to(if elements.min() > 0 { max } else { max.max(size.max()) })
             }
             _ => size.intersection(Range::ANY_SIZE).ok_or(Fault::Invalid("a size is negative"))?,
         });
@@ -192,7 +193,8 @@ fn remaining(input: &[Range], shape: &[Range], target: &[Range]) -> Result<Range
         }
         (Some(_), Some(_)) => Err(Fault::Invalid("its input cannot be divided into such rows")),
         _ => {
-            let others = Range { min: others.min.max(1), ..others };
+            // From rows without elements it cannot be computed.
+            let others = others.intersection(Range::between(1, i64::MAX)).ok_or(Fault::Unknown)?;
             Ok(before.divide(others).ok_or(Fault::Unknown)?.maximum(Range::exactly(0)))
         }
     }
@@ -209,7 +211,7 @@ fn flatten(call: &Call<'_>) -> Outcome {
 fn squeeze(call: &Call<'_>) -> Outcome {
     let shape = call.shape(0)?;
     let Some(axes) = call.axes(1)? else {
-        if shape.iter().any(|size| size.exact().is_none() && size.min <= 1) {
+        if shape.iter().any(|size| size.exact().is_none() && size.min() <= 1) {
             return Err(Fault::Unknown);
         }
         return with_shape(call, shape.iter().copied().filter(|size| !size.is_exactly(1)).collect());

@@ -70,7 +70,7 @@ fn stft(call: &Call<'_>) -> Outcome {
         (false, false) => return Err(Fault::Invalid("it has neither a window nor a frame length")),
     };
     let free = length.subtract(frame);
-    if free.max < 0 {
+    if free.max() < 0 {
         return Err(Fault::Invalid("its frame is longer than its signal"));
     }
     let frames = free.maximum(Range::exactly(0)).divide(step).ok_or(Fault::Unknown)?.add(Range::exactly(1));

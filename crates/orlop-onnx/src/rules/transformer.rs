@@ -106,7 +106,7 @@ fn remove_padding(call: &Call<'_>) -> Outcome {
     let &[batch, length, hidden] = call.shape(0)? else {
         return Err(Fault::Invalid("its input has not three dimensions"));
     };
-    let tokens = Range::up_to(batch.multiply(length).max);
+    let tokens = Range::up_to(batch.multiply(length).max());
     let integers = |shape: Vec<Range>| Fact::from(Tensor::new(types::INT32, shape));
     Ok(vec![
         Tensor::new(call.data_type(0), vec![tokens, hidden]).into(),
@@ -252,7 +252,7 @@ fn unfold(call: &Call<'_>) -> Outcome {
     let axis = axis_of(call.int_or("dim", -1), shape.len())?;
     let (size, step) = (number(call, "size")?, Range::exactly(call.int_or("step", 1)));
     let places = shape[axis].subtract(size).divide(step).ok_or(Fault::Invalid("its step is 0"))?;
-    if places.max < 0 {
+    if places.max() < 0 {
         return Err(Fault::Invalid("its window is larger than its input"));
     }
     shape[axis] = places.maximum(Range::exactly(0)).add(Range::exactly(1));

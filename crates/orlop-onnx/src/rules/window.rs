@@ -78,7 +78,7 @@ impl Window {
             let is_outside = rounds_up && (places - 1) * stride >= input + pads[0];
             if is_outside { places - 1 } else { places }
         });
-        if places.max < 0 && !input.is_exactly(0) {
+        if places.max() < 0 && !input.is_exactly(0) {
             return Err(Fault::Invalid("its window is larger than its input"));
         }
         Ok(unbounded_as(input, places.maximum(Range::exactly(0))))
@@ -101,7 +101,7 @@ impl Window {
                     })
                 }
             };
-            if size.max < 0 {
+            if size.max() < 0 {
                 return Err(Fault::Invalid("its padding is larger than its output"));
             }
             Ok(unbounded_as(input[axis], size.maximum(Range::exactly(0))))
@@ -112,7 +112,7 @@ impl Window {
 
 /// A size that is computed from one without a bound has none.
 fn unbounded_as(input: Range, output: Range) -> Range {
-    if input.is_bounded() { output } else { Range { max: i64::MAX, ..output } }
+    if input.is_bounded() { output } else { output.with_max(i64::MAX) }
 }
 
 /// Splits a shape into batch, channels and spatial dimensions.

@@ -181,7 +181,7 @@ fn ranges_have_memory_for_each_of_their_sizes() {
     let range = OnnxReader::new().bind_range("n", 1..=8).resolve(&by_rows).expect("a range");
     let value = range.value(range.find("y").expect("y")).expect("y");
     assert_eq!((value.sizes(), value.is_bound()), (Some(&[24, 4][..]), true));
-    // Two inputs whose names are alike have equal sizes, which is not known of ranges: no broadcast in place.
+    // Inputs whose names are alike have equal sizes. Of others one may be broadcast, which is not in place.
     let sum = |second: &str| {
         let row = |name: &str, of: &str| info(name, FLOAT, vec![symbol(of)]);
         let graph = GraphProto {
@@ -197,9 +197,69 @@ fn ranges_have_memory_for_each_of_their_sizes() {
         file(graph)
     };
     let of = |file: &OnnxFile, reader: OnnxReader| peak(&reader.resolve(file).expect("sizes"));
-    let (exact, both) = (sum("n"), sum("m"));
-    assert_eq!(of(&exact, OnnxReader::new().bind("n", 64)), 2 * 256);
+    let (alike, both) = (sum("n"), sum("m"));
+    assert_eq!(of(&alike, OnnxReader::new().bind("n", 64)), 2 * 256);
+    assert_eq!(of(&alike, OnnxReader::new().bind_range("n", 1..=64)), 2 * 256);
     assert_eq!(of(&both, OnnxReader::new().bind_range("n", 1..=64).bind_range("m", 1..=64)), 3 * 256);
+}
+
+/// Rows of a batch, as exporters compute them from the shape of their input.
+#[test]
+fn sizes_in_two_places_are_one_size() {
+    let nodes = |targets: &[&str]| {
+        vec![
+            node("Shape", &["x"], &["shape"]),
+            node("Gather", &["shape", "first"], &["batch"]),
+            node("Gather", &["shape", "second"], &["rows"]),
+            node("Mul", &["batch", "rows"], &["all"]),
+            with(node("Concat", targets, &["target"]), vec![int("axis", 0)]),
+            node("Reshape", &["x", "all_and_rest"], &["flat"]),
+            node("Reshape", &["flat", "target"], &["y"]),
+        ]
+    };
+    let y = |targets: &[&str]| {
+        let mut nodes = nodes(targets);
+        let joint = with(node("Concat", &["all", "rest"], &["all_and_rest"]), vec![int("axis", 0)]);
+        nodes.insert(5, joint);
+        let graph = GraphProto {
+            initializer: [("first", 0), ("second", 1), ("rest", -1), ("two", 2)]
+                .map(|(name, number)| integers(name, &[number]))
+                .to_vec(),
+            ..graph(info("x", FLOAT, vec![symbol("n"), symbol("m"), size(2), size(5)]), nodes)
+        };
+        let reader = OnnxReader::new().bind_range("n", 1..=6).bind_range("m", 1..=40);
+        sizes(&reader.resolve(&file(graph)).expect("ranges"), "y")
+    };
+    assert_eq!(y(&["batch", "rest"]), [6, 400]);
+    assert_eq!(y(&["rest", "rows", "two"]), [30, 40, 2]);
+    assert_eq!(y(&["all", "rest"]), [240, 10]);
+    assert_eq!(y(&["batch", "rows", "rest"]), [6, 40, 10]);
+}
+
+/// A loop that doubles its state: sizes are other ones in each iteration.
+#[test]
+fn sizes_that_change_in_a_loop_are_no_longer_the_same() {
+    let grow = GraphProto {
+        node: vec![
+            with(node("Concat", &["state", "state"], &["new"]), vec![int("axis", 0)]),
+            node("Shape", &["state"], &["before"]),
+            node("Shape", &["new"], &["after"]),
+            node("Equal", &["before", "after"], &["is_equal"]),
+            node("Identity", &["on"], &["goes_on"]),
+        ],
+        input: vec![untyped("number"), untyped("on"), untyped("state")],
+        output: vec![untyped("goes_on"), untyped("new"), untyped("is_equal")],
+        ..GraphProto::default()
+    };
+    let graph = GraphProto {
+        initializer: vec![integers("trips", &[3])],
+        ..graph(
+            info("x", FLOAT, vec![symbol("n")]),
+            vec![with(node("Loop", &["trips", "", "x"], &["y", "equal"]), vec![body("body", grow)])],
+        )
+    };
+    let model = OnnxReader::new().bind_range("n", 1..=5).resolve(&file(graph)).expect("a range");
+    assert_eq!((sizes(&model, "y"), sizes(&model, "equal")), (vec![40], vec![3, 1]));
 }
 
 #[test]
