@@ -7,7 +7,7 @@ use orlop_cudasim_control::{KernelRun, SimulationConfig};
 use orlop_device::{DeviceAllocator, Policy, TorchConf};
 use std::time::Duration;
 
-const STREAMS: usize = 20_000;
+const STREAMS: usize = 5000;
 
 fn metadata(allocator: &DeviceAllocator<CudaMemory>) -> usize {
     allocator.with_engine(|engine| engine.metadata())

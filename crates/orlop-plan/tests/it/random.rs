@@ -16,7 +16,7 @@ fn check(problem: &Problem, plan: &Plan) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(128))]
+    #![proptest_config(ProptestConfig::with_cases(48))]
 
     #[test]
     fn plans_are_valid(
