@@ -8,6 +8,7 @@ mod hostile;
 mod inference;
 mod numbers;
 mod operators;
+mod ranges;
 mod transformer;
 mod windows;
 
