@@ -28,10 +28,12 @@ impl Bindings {
         if let Some(&size) = self.symbols.get(symbol) {
             return Some(size);
         }
-        // An expression need not grow with its names, so ranges are not put into it.
-        let number = |name: &str| u64::try_from(self.symbols.get(name)?.exact()?).ok();
-        let value = expression::evaluate(symbol, number)?;
-        i64::try_from(value).ok().map(Range::exactly)
+        let ends = |name: &str| {
+            let size = self.symbols.get(name)?;
+            Some([u64::try_from(size.min()).ok()?, u64::try_from(size.max()).ok()?])
+        };
+        let [min, max] = expression::evaluate(symbol, ends)?;
+        Some(Range::between(i64::try_from(min).ok()?, i64::try_from(max).ok()?))
     }
 
     /// Returns the bindings with a number for each name that the sizes of inputs give one, and the facts of
@@ -43,6 +45,7 @@ impl Bindings {
         for input in &inputs {
             complete.note_symbols(input)?;
         }
+        complete.name_expressions(&inputs);
         let mut unknowns = Unknowns::default();
         for size in complete.symbols.values_mut() {
             *size = unknowns.add(*size);
@@ -106,6 +109,17 @@ impl Bindings {
             }
         }
         Ok(())
+    }
+
+    /// Binds the expressions that have ranges: each is the same size wherever it occurs.
+    fn name_expressions(&mut self, inputs: &[OnnxInput]) {
+        for size in inputs.iter().filter_map(|input| input.sizes.as_ref()).flatten() {
+            if let InputSize::Symbol(text) = size
+                && let Some(range) = self.size_of(text).filter(|range| range.exact().is_none())
+            {
+                self.symbols.insert(text.clone(), range);
+            }
+        }
     }
 
     /// Returns the fact of an input. `None` if sizes are missing.

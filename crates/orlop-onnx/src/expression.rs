@@ -2,7 +2,8 @@
 //! `2*batch`, `(s0 - 1)//2 + 1`, `floor(height/2 - 1/2) + 1`.
 //!
 //! The names of dimensions are any text, so a text is an expression only if all of it can be read as one. The
-//! arithmetic is exact, with fractions, because `floor(height/2)` divides first.
+//! arithmetic is exact, with fractions, because `floor(height/2)` divides first. Names may be any number of a
+//! range: each operator covers what it can give for the numbers of its arguments.
 
 use std::iter::Peekable;
 use std::str::Chars;
@@ -12,11 +13,14 @@ const MAX_LENGTH: usize = 1000;
 /// Deeper texts are names: each level takes space on the stack.
 const MAX_DEPTH: u32 = 32;
 
-/// Returns the value of an expression, in which `lookup` has the numbers of names. `None` if the text is no
-/// expression, if a name has no number, or if the value is no natural number.
-pub(crate) fn evaluate(text: &str, lookup: impl FnMut(&str) -> Option<u64>) -> Option<u64> {
-    let value = parse(text, lookup)?;
-    if value.denominator == 1 { u64::try_from(value.numerator).ok() } else { None }
+/// Returns the least and the greatest value of an expression, in which `lookup` has the least and the
+/// greatest numbers of names. `None` if the text is no expression, if a name has no number, or if no value is
+/// a natural number.
+pub(crate) fn evaluate(text: &str, lookup: impl FnMut(&str) -> Option<[u64; 2]>) -> Option<[u64; 2]> {
+    let Span { min, max } = parse(text, lookup)?;
+    let (min, max) = (min.ceiling()?.numerator.max(0), max.floor().numerator);
+    let ends = [u64::try_from(min).ok()?, u64::try_from(max).ok()?];
+    (min <= max).then_some(ends)
 }
 
 /// Returns the names in an expression. `None` if the text is no expression of other names.
@@ -25,14 +29,14 @@ pub(crate) fn names(text: &str) -> Option<Vec<String>> {
     // With any numbers: whether the text is an expression does not depend on them, but for zero divisors.
     parse(text, |name| {
         names.push(name.to_owned());
-        Some(1 << 20)
+        Some([1 << 20; 2])
     })?;
     let is_name = names.first().is_none_or(|name| name == text);
     if is_name { None } else { Some(names) }
 }
 
 /// Returns the value of an expression that is the whole text.
-fn parse(text: &str, lookup: impl FnMut(&str) -> Option<u64>) -> Option<Fraction> {
+fn parse(text: &str, lookup: impl FnMut(&str) -> Option<[u64; 2]>) -> Option<Span> {
     if text.len() > MAX_LENGTH {
         return None;
     }
@@ -89,8 +93,57 @@ impl Fraction {
         Self::whole(self.numerator.div_euclid(self.denominator))
     }
 
+    fn ceiling(self) -> Option<Self> {
+        self.negate()?.floor().negate()
+    }
+
     fn is_less(self, other: Self) -> Option<bool> {
         Some(self.add(other.negate()?)?.numerator < 0)
+    }
+
+    fn minimum(self, other: Self) -> Option<Self> {
+        Some(if other.is_less(self)? { other } else { self })
+    }
+
+    fn maximum(self, other: Self) -> Option<Self> {
+        Some(if self.is_less(other)? { other } else { self })
+    }
+}
+
+/// The fractions between two, both included.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Span {
+    min: Fraction,
+    max: Fraction,
+}
+
+impl Span {
+    fn whole(min: i128, max: i128) -> Self {
+        Self { min: Fraction::whole(min), max: Fraction::whole(max) }
+    }
+
+    /// Applies a function that is monotone in each argument.
+    fn combine(self, other: Self, function: fn(Fraction, Fraction) -> Option<Fraction>) -> Option<Self> {
+        let first = function(self.min, other.min)?;
+        let mut result = Self { min: first, max: first };
+        for (left, right) in [(self.min, other.max), (self.max, other.min), (self.max, other.max)] {
+            let end = function(left, right)?;
+            result = Self { min: result.min.minimum(end)?, max: result.max.maximum(end)? };
+        }
+        Some(result)
+    }
+
+    fn negate(self) -> Option<Self> {
+        Some(Self { min: self.max.negate()?, max: self.min.negate()? })
+    }
+
+    fn divide(self, other: Self) -> Option<Self> {
+        let has_zero = other.min.numerator <= 0 && other.max.numerator >= 0;
+        if has_zero { None } else { self.combine(other, Fraction::divide) }
+    }
+
+    fn floor(self) -> Self {
+        Self { min: self.min.floor(), max: self.max.floor() }
     }
 }
 
@@ -99,7 +152,7 @@ struct Parser<'a, F> {
     lookup: F,
 }
 
-impl<F: FnMut(&str) -> Option<u64>> Parser<'_, F> {
+impl<F: FnMut(&str) -> Option<[u64; 2]>> Parser<'_, F> {
     fn next_after_spaces(&mut self) -> Option<char> {
         while self.rest.next_if_eq(&' ').is_some() {}
         self.rest.peek().copied()
@@ -112,13 +165,13 @@ impl<F: FnMut(&str) -> Option<u64>> Parser<'_, F> {
     }
 
     /// Products, added and subtracted.
-    fn sum(&mut self, depth: u32) -> Option<Fraction> {
+    fn sum(&mut self, depth: u32) -> Option<Span> {
         let mut sum = self.product(depth)?;
         loop {
             if self.takes('+') {
-                sum = sum.add(self.product(depth)?)?;
+                sum = sum.combine(self.product(depth)?, Fraction::add)?;
             } else if self.takes('-') {
-                sum = sum.add(self.product(depth)?.negate()?)?;
+                sum = sum.combine(self.product(depth)?.negate()?, Fraction::add)?;
             } else {
                 return Some(sum);
             }
@@ -126,11 +179,11 @@ impl<F: FnMut(&str) -> Option<u64>> Parser<'_, F> {
     }
 
     /// Terms, multiplied and divided; `//` rounds down.
-    fn product(&mut self, depth: u32) -> Option<Fraction> {
+    fn product(&mut self, depth: u32) -> Option<Span> {
         let mut product = self.term(depth)?;
         loop {
             if self.takes('*') {
-                product = product.multiply(self.term(depth)?)?;
+                product = product.combine(self.term(depth)?, Fraction::multiply)?;
             } else if self.takes('/') {
                 let rounds = self.rest.next_if_eq(&'/').is_some();
                 product = product.divide(self.term(depth)?)?;
@@ -142,7 +195,7 @@ impl<F: FnMut(&str) -> Option<u64>> Parser<'_, F> {
     }
 
     /// A number, a name, a call, or an expression in parentheses, with any sign.
-    fn term(&mut self, depth: u32) -> Option<Fraction> {
+    fn term(&mut self, depth: u32) -> Option<Span> {
         if depth == MAX_DEPTH {
             return None;
         }
@@ -159,7 +212,7 @@ impl<F: FnMut(&str) -> Option<u64>> Parser<'_, F> {
         }
         let word = self.word();
         if next.is_ascii_digit() {
-            return word.parse().ok().map(Fraction::whole);
+            return word.parse().ok().map(|number| Span::whole(number, number));
         }
         if self.takes('(') { self.call(&word, depth) } else { self.named(&word) }
     }
@@ -182,23 +235,21 @@ impl<F: FnMut(&str) -> Option<u64>> Parser<'_, F> {
         }
     }
 
-    fn named(&mut self, name: &str) -> Option<Fraction> {
-        (self.lookup)(name).map(|number| Fraction::whole(i128::from(number)))
+    fn named(&mut self, name: &str) -> Option<Span> {
+        (self.lookup)(name).map(|[min, max]| Span::whole(min.into(), max.into()))
     }
 
     /// The rest of a call, after the first parenthesis.
-    fn call(&mut self, name: &str, depth: u32) -> Option<Fraction> {
+    fn call(&mut self, name: &str, depth: u32) -> Option<Span> {
         let mut result = self.sum(depth + 1)?;
         match name {
             "floor" => result = result.floor(),
             "ceiling" | "ceil" => result = result.negate()?.floor().negate()?,
             "Max" | "max" | "Min" | "min" => {
-                let wants_less = name.eq_ignore_ascii_case("min");
+                let is_min = name.eq_ignore_ascii_case("min");
+                let function = if is_min { Fraction::minimum } else { Fraction::maximum };
                 while self.takes(',') {
-                    let other = self.sum(depth + 1)?;
-                    if other != result && other.is_less(result)? == wants_less {
-                        result = other;
-                    }
+                    result = result.combine(self.sum(depth + 1)?, function)?;
                 }
             }
             _ => return None,
@@ -216,12 +267,14 @@ mod tests {
     use super::*;
 
     fn value(text: &str) -> Option<u64> {
-        evaluate(text, |name| match name {
-            "batch" => Some(8),
-            "h" => Some(7),
-            "past-length" => Some(100),
+        let [min, max] = evaluate(text, |name| match name {
+            "batch" => Some([8; 2]),
+            "h" => Some([7; 2]),
+            "past-length" => Some([100; 2]),
             _ => None,
-        })
+        })?;
+        assert_eq!(min, max, "{text}");
+        Some(min)
     }
 
     #[test]
@@ -245,6 +298,27 @@ mod tests {
         for (text, expected) in cases {
             assert_eq!(value(text), Some(expected), "{text}");
         }
+    }
+
+    #[test]
+    fn ranges_cover_the_values_of_all_their_numbers() {
+        let texts =
+            ["a + 1", "a - b", "2*a*b", "(a - 1)//2 + 1", "ceiling(a/b)", "Max(a, b) - min(b, 3)", "-a + 9"];
+        for text in texts {
+            let [min, max] = evaluate(text, |name| Some(if name == "a" { [2, 7] } else { [1, 4] })).unwrap();
+            let mut values = Vec::new();
+            for (a, b) in (2..=7).flat_map(|a| (1..=4).map(move |b| (a, b))) {
+                values.extend(evaluate(text, |name| Some(if name == "a" { [a; 2] } else { [b; 2] })));
+            }
+            assert!(
+                values.iter().flatten().all(|value| (min..=max).contains(value)),
+                "{text}: {min} to {max}"
+            );
+        }
+        assert_eq!(evaluate("past + 1", |_| Some([0, 2048])), Some([1, 2049]));
+        assert_eq!(evaluate("a/2", |_| Some([3, 6])), Some([2, 3]));
+        assert_eq!(evaluate("a/2", |_| Some([3, 3])), None);
+        assert_eq!(evaluate("1/a", |_| Some([0, 3])), None);
     }
 
     #[test]

@@ -182,7 +182,7 @@ fn ranges_have_memory_for_each_of_their_sizes() {
     let value = range.value(range.find("y").expect("y")).expect("y");
     assert_eq!((value.sizes(), value.is_bound()), (Some(&[24, 4][..]), true));
     // Inputs whose names are alike have equal sizes. Of others one may be broadcast, which is not in place.
-    let sum = |second: &str| {
+    let sum = |first: &str, second: &str| {
         let row = |name: &str, of: &str| info(name, FLOAT, vec![symbol(of)]);
         let graph = GraphProto {
             node: vec![
@@ -190,16 +190,17 @@ fn ranges_have_memory_for_each_of_their_sizes() {
                 node("Exp", &["z"], &["b"]),
                 node("Add", &["a", "b"], &["y"]),
             ],
-            input: vec![row("x", "n"), row("z", second)],
+            input: vec![row("x", first), row("z", second)],
             output: vec![untyped("y")],
             ..GraphProto::default()
         };
         file(graph)
     };
     let of = |file: &OnnxFile, reader: OnnxReader| peak(&reader.resolve(file).expect("sizes"));
-    let (alike, both) = (sum("n"), sum("m"));
+    let (alike, both, grown) = (sum("n", "n"), sum("n", "m"), sum("n + 1", "n + 1"));
     assert_eq!(of(&alike, OnnxReader::new().bind("n", 64)), 2 * 256);
     assert_eq!(of(&alike, OnnxReader::new().bind_range("n", 1..=64)), 2 * 256);
+    assert_eq!(of(&grown, OnnxReader::new().bind_range("n", 0..=63)), 2 * 256);
     assert_eq!(of(&both, OnnxReader::new().bind_range("n", 1..=64).bind_range("m", 1..=64)), 3 * 256);
 }
 
