@@ -187,6 +187,9 @@ fn sliced(size: Range, start: Range, end: Range, step: i64) -> Result<(Option<i6
         let length = (distance + step - step.signum()) / step;
         return Ok((Some(start), Range::exactly(i64::try_from(length.max(0)).unwrap_or(i64::MAX))));
     }
+    if step == 1 && start.is_exactly(0) && end.min() >= 0 {
+        return Ok((Some(0), size.minimum(end)));
+    }
     let step_size = Range::exactly(step.checked_abs().unwrap_or(i64::MAX));
     let covered = bounded_slice(size, start, end, step).unwrap_or(size);
     let length =

@@ -105,7 +105,8 @@ impl RandomGraph {
                 self.tensors.push((joined, rank));
             }
             10 => {
-                let part = self.node("Slice", &[&tensor, "zero", one], vec![]);
+                let from = if self.below(2) == 0 { "zero" } else { other };
+                let part = self.node("Slice", &[&tensor, from, one], vec![]);
                 self.tensors.push((part, rank));
             }
             11 => {
