@@ -6,7 +6,7 @@
 use super::{AddressRange as _, SegmentBlock};
 
 /// The maximum number of chunks in a run.
-const RUN: usize = 64;
+const RUN: usize = 32;
 
 /// Chunks by address. They do not overlap.
 #[derive(Debug, Clone, Default)]

@@ -5,8 +5,8 @@ use std::io::{self, ErrorKind, Read};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread;
 
-const BUFFER: usize = 256 << 10;
-const BUFFERS: usize = 4;
+const BUFFER: usize = 512 << 10;
+const BUFFERS: usize = 8;
 
 /// The length from which a file is worth a thread.
 const MIN_LENGTH: u64 = 4 << 20;

@@ -14,11 +14,43 @@ const MAX_TEMPLATES: usize = 4;
 
 pub(super) struct EventTemplate {
     /// The common opcodes, in parts that end where something else follows.
-    parts: Vec<(Box<[u8]>, EventSlot)>,
+    parts: Vec<(CommonCode, EventSlot)>,
     /// The common fields.
     fields: EventFields,
     /// The number of keys.
     keys: u64,
+}
+
+/// Common opcodes. Most parts are a key, which is compared as one number.
+struct CommonCode {
+    code: Box<[u8]>,
+    /// The first eight bytes, and a mask of those that there are.
+    head: u64,
+    mask: u64,
+}
+
+impl CommonCode {
+    fn new(code: &[u8]) -> Self {
+        let (mut head, mut mask) = ([0; 8], [0; 8]);
+        for (index, &opcode) in code.iter().take(8).enumerate() {
+            (head[index], mask[index]) = (opcode, u8::MAX);
+        }
+        Self { code: code.into(), head: u64::from_le_bytes(head), mask: u64::from_le_bytes(mask) }
+    }
+
+    /// Returns what follows these opcodes, at least some bytes.
+    #[inline]
+    fn strip<'c>(&self, code: &'c [u8]) -> Option<&'c [u8]> {
+        let head = u64::from_le_bytes(*code.first_chunk()?);
+        if head & self.mask != self.head {
+            return None;
+        }
+        if self.code.len() <= size_of::<u64>() {
+            code.get(self.code.len()..)
+        } else {
+            code.strip_prefix(&*self.code)
+        }
+    }
 }
 
 /// What follows a part of the common opcodes.
@@ -54,7 +86,7 @@ impl<R: Read> PickleMachine<'_, R> {
         let dict = arena.push(PickleNode::Dict(Chain::EMPTY), 0).ok()?;
         memo.push(dict);
         for (part, slot) in parts {
-            code = code.strip_prefix(&**part)?;
+            code = part.strip(code)?;
             match *slot {
                 EventSlot::Action => {
                     let (action, rest) = memo_of(memo, code)?;
@@ -115,7 +147,7 @@ impl<R: Read> PickleMachine<'_, R> {
                     self.values.set_field(&mut fields, key, pair[1], self.builder).ok()?;
                     match (self.values.arena.of(pair[1]), pair[1], code.get(ends[0])) {
                         (PickleNode::Text { .. }, PickleValue::Node(text), Some(0x8c)) => {
-                            parts.push((code.get(begin..ends[1])?.into(), EventSlot::Text(text)));
+                            parts.push((CommonCode::new(code.get(begin..ends[1])?), EventSlot::Text(text)));
                             begin = ends[1];
                             None
                         }
@@ -126,12 +158,12 @@ impl<R: Read> PickleMachine<'_, R> {
                 }
             };
             if let Some(slot) = slot {
-                parts.push((code.get(begin..ends[0])?.into(), slot));
+                parts.push((CommonCode::new(code.get(begin..ends[0])?), slot));
                 begin = ends[1];
             }
             key_begin = ends[1];
         }
-        parts.push((code.get(begin..)?.into(), EventSlot::End));
+        parts.push((CommonCode::new(code.get(begin..)?), EventSlot::End));
         self.templates.truncate(MAX_TEMPLATES - 1);
         self.templates.push(EventTemplate { parts, fields, keys: items.len() as u64 / 2 });
         Some(())
