@@ -14,7 +14,6 @@ use flate2::write::ZlibEncoder;
 use orlop_core::MemoryKind;
 use orlop_trace::history::{DeviceHistory, History, HistoryWarning};
 use serde::Serialize;
-use std::fmt;
 use std::io::{self, Write};
 
 const PAGE: PageTemplate = PageTemplate {
@@ -55,17 +54,12 @@ struct Meta<'a> {
     stacks: &'a StackTable<'a>,
 }
 
-/// The columns of the page.
+/// The columns of a page, which have most of its bytes.
+#[derive(Debug)]
 pub struct ReportColumns<'a> {
     devices: Vec<DevicePage>,
     stacks: StackTable<'a>,
     payload: ColumnPayload,
-}
-
-impl fmt::Debug for ReportColumns<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ReportColumns").field("bytes", &self.payload.bytes().len()).finish_non_exhaustive()
-    }
 }
 
 impl<'a> ReportColumns<'a> {
