@@ -72,14 +72,17 @@ pub fn page(
     device: Option<u32>,
 ) -> Result<ReportPage, LabError> {
     let mut report = ReportData::new(history).title(title).source(source);
-    let sweeps = sweeps(history, device);
-    let (rows, mut verdicts) = (rows(&sweeps), verdicts(history, &sweeps, source));
-    report = report.what_if(&rows).verdicts(&verdicts);
     if let Some(device) = device {
         report = report.device(device);
     }
+    // None of these needs the others.
+    let (sweeps, (infos, columns)) = rayon::join(
+        || sweeps(history, device),
+        || rayon::join(|| SnapshotInfo::of(history, SiteNaming::default()).devices, || report.columns()),
+    );
+    let (rows, mut verdicts) = (rows(&sweeps), verdicts(infos, &sweeps, source));
     let mut html = Vec::new();
-    report.write(&mut html)?;
+    report.what_if(&rows).verdicts(&verdicts).write_with(&columns?, &mut html)?;
     verdicts.retain(|shown| device.is_none_or(|only| shown.device == only));
     Ok(ReportPage { html, settings: rows.len(), verdicts })
 }
@@ -108,8 +111,7 @@ fn rows(sweeps: &[(u32, WhatIfReport)]) -> Vec<ReportRow> {
 }
 
 /// Returns the verdicts on all devices, the most urgent first.
-fn verdicts(history: &History, sweeps: &[(u32, WhatIfReport)], file: &str) -> Vec<DeviceVerdict> {
-    let mut infos = SnapshotInfo::of(history, SiteNaming::default()).devices;
+fn verdicts(mut infos: Vec<DeviceInfo>, sweeps: &[(u32, WhatIfReport)], file: &str) -> Vec<DeviceVerdict> {
     most_urgent_first(&mut infos);
     let verdict = |info: &DeviceInfo| {
         let sweep = sweeps.iter().find(|(device, _)| *device == info.device).map(|(_, sweep)| sweep);

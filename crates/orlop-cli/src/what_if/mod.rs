@@ -15,6 +15,7 @@ use orlop::lab::what_if::{AdviceReason, UnreliableReplay, WhatIf, WhatIfReport};
 use orlop::trace::formats::DeviceLabel;
 use orlop::trace::history::{DeviceHistory, History, HistoryWarning, Workload};
 use serde::Serialize;
+use std::collections::HashMap;
 use std::path::Path;
 
 /// The what-if report of a file.
@@ -59,20 +60,31 @@ struct UnplacedMemory {
 /// Runs `orlop what-if`.
 pub(crate) fn run(arguments: &WhatIfArguments) -> Result<(), Failures> {
     let history = histories::read(&arguments.file)?;
-    let progress = TaskProgress::start(format!("describing {}", arguments.file.display()));
-    let mut infos = SnapshotInfo::of(&history, SiteNaming::default()).devices;
-    drop(progress);
-    let mut entries = Vec::new();
     histories::report_omitted(&arguments.file, &history, arguments.device);
+    let progress = TaskProgress::start(format!("replaying {}", arguments.file.display()));
+    let devices = || histories::devices(&history, arguments.device);
+    let describe = || SnapshotInfo::of(&history, SiteNaming::default()).devices;
+    let sweep_all =
+        || devices().map(|device| (device.device, sweep(arguments, &history, device, None))).collect();
+    let (mut infos, mut reports): (_, HashMap<u32, WhatIfReport>) = match arguments.memory {
+        None => rayon::join(describe, sweep_all),
+        // What others had of the memory is subtracted: the description has that.
+        Some(_) => (describe(), HashMap::new()),
+    };
     most_urgent_first(&mut infos);
+    let mut entries = Vec::new();
     for info in infos {
-        let device =
-            histories::devices(&history, arguments.device).find(|device| device.device == info.device);
-        let Some(device) = device else { continue };
-        let entry = entry(arguments, &history, device, info);
-        report_folded(&arguments.file, device.device, entry.report.rows.iter().map(|row| &row.outcome));
-        entries.push(entry);
+        let Some(device) = devices().find(|device| device.device == info.device) else { continue };
+        let given = arguments.memory.map(|device| {
+            let foreign = info.foreign.and_then(|foreign| foreign.taken_of(device)).unwrap_or(0);
+            GivenMemory { device, foreign }
+        });
+        let report = reports.remove(&device.device);
+        let report = report.unwrap_or_else(|| sweep(arguments, &history, device, given));
+        report_folded(&arguments.file, device.device, report.rows.iter().map(|row| &row.outcome));
+        entries.push(entry(arguments, &history, device, info, given, report));
     }
+    drop(progress);
     if entries.is_empty() {
         let on = arguments.device.map_or_else(String::new, |device| format!(" on {}", DeviceLabel(device)));
         return Err(format!("{}: nothing was recorded{on}", arguments.file.display()).into());
@@ -91,29 +103,33 @@ pub(crate) fn run(arguments: &WhatIfArguments) -> Result<(), Failures> {
     Ok(())
 }
 
-fn entry(
+fn sweep(
     arguments: &WhatIfArguments,
     history: &History,
     device: &DeviceHistory,
-    info: DeviceInfo,
-) -> WhatIfEntry {
-    let progress = TaskProgress::start(format!("replaying {}", arguments.file.display()));
+    given: Option<GivenMemory>,
+) -> WhatIfReport {
     let work = Workload::of(device);
-    let (_, unknown) = history.torch_conf();
     let mut sweep =
         WhatIf::recorded(&work, history, device).smallest(!arguments.quick).plan(!arguments.quick);
-    let given = arguments.memory.map(|device| {
-        let foreign = info.foreign.and_then(|foreign| foreign.taken_of(device)).unwrap_or(0);
-        GivenMemory { device, foreign }
-    });
     if let Some(given) = given {
         sweep = sweep.memory(Some(given.device.saturating_sub(given.foreign)));
     }
     if let Some(version) = arguments.torch {
         sweep = sweep.torch(version);
     }
-    let report = sweep.run();
-    drop(progress);
+    sweep.run()
+}
+
+fn entry(
+    arguments: &WhatIfArguments,
+    history: &History,
+    device: &DeviceHistory,
+    info: DeviceInfo,
+    given: Option<GivenMemory>,
+    report: WhatIfReport,
+) -> WhatIfEntry {
+    let (_, unknown) = history.torch_conf();
     let file = arguments.file.display().to_string();
     let before = device.unplaced.iter().fold(0, |sum: u64, block| sum.saturating_add(block.requested));
     let reserved = device.end.iter().fold(0, |sum: u64, segment| sum.saturating_add(segment.bytes));

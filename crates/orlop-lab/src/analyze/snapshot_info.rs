@@ -185,13 +185,19 @@ impl DeviceInfo {
 
     fn of(device: &DeviceHistory, all: &History, naming: SiteNaming) -> Self {
         let history = &*with_start(device);
-        let ((work, categories), timeline) = rayon::join(
+        let events = history.events.len();
+        let ((work, categories), (timeline, peak_reserved, groups, refusals, external)) = rayon::join(
             || {
                 let work = Workload::of(history);
                 let categories = MemoryCategories::of_work(&work, &all.sites);
                 (work, categories)
             },
-            || Timeline::with_settings(history, all.settings.as_deref()),
+            || {
+                let timeline = Timeline::with_settings(history, all.settings.as_deref());
+                let (refusals, external) =
+                    (RefusalCount::of(history, &all.sites), ExternalMemory::of(history));
+                (timeline, peak_reserved(history, events), failures::groups(history), refusals, external)
+            },
         );
         let mut names = SiteGroups::new(&all.sites, naming.depth);
         let mut instant = |steps: usize, events: usize| {
@@ -211,7 +217,6 @@ impl DeviceInfo {
         let peak = work.peak().1.map_or(0, |step| step + 1);
         let peak = instant(peak, events_after(&work, peak));
         let end = instant(work.steps.len(), history.events.len());
-        let groups = failures::groups(history);
         let (analyzed, others) = groups.split_at(groups.len().min(MAX_FAILURES));
         let out_of_memory: Vec<OutOfMemoryReport> = analyzed
             .iter()
@@ -228,15 +233,15 @@ impl DeviceInfo {
             duration_ns: time(history, history.events.len()),
             start_bytes: work.live_before(0),
             has_segments: history.has_segments(),
-            peak_reserved: peak_reserved(history, history.events.len()),
+            peak_reserved,
             peak,
             end,
             more_out_of_memory: usize::try_from(more_out_of_memory).unwrap_or(usize::MAX),
             foreign: ForeignMemory::of(history.memory, &out_of_memory),
             out_of_memory,
-            refusals: RefusalCount::of(history, &all.sites),
+            refusals,
             categories,
-            external: ExternalMemory::of(history),
+            external,
             ignored_events: if history.has_segments() { timeline.ignored_events() } else { 0 },
         }
     }

@@ -3,8 +3,8 @@
 use super::Category;
 use super::pass::Pass;
 use super::zeroed::zeroed_gradients;
+use foldhash::HashMap;
 use orlop_trace::history::{SiteId, Sites, WorkBlock, WorkStep, Workload};
-use std::collections::HashMap;
 
 /// Returns the category of each block of a workload. `None` if it has no call sites.
 pub(super) fn by_site(work: &Workload, sites: &Sites) -> Option<Vec<Category>> {

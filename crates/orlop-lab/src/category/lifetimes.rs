@@ -7,8 +7,8 @@
 use super::Category;
 use super::classify::Sizes;
 use super::zeroed::zeroed_gradients;
+use foldhash::HashSet;
 use orlop_trace::history::{WorkStep, Workload};
-use std::collections::HashSet;
 
 /// Returns the category of each block of a workload.
 pub(super) fn by_lifetime(work: &Workload) -> Vec<Category> {

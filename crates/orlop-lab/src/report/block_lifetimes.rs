@@ -4,11 +4,11 @@
 //! instants. A block that event `e` allocates is live from instant `e + 1`. The page stacks blocks in order
 //! of allocation.
 
+use foldhash::HashMap;
 use orlop_core::{MemoryKind, StreamId};
 use orlop_trace::history::{
     BlockState, DeviceHistory, EventAction, Segment, SegmentBlock, SiteId, TextId, WorkStep, Workload,
 };
-use std::collections::HashMap;
 
 /// The granularity of PyTorch's blocks in bytes.
 const GRANULARITY: u64 = 512;
@@ -36,8 +36,7 @@ pub(super) struct BlockLifetime {
 }
 
 /// Returns the lifetimes of all blocks of a device, and the instant after its last event.
-pub(super) fn lifetimes(history: &DeviceHistory) -> (Vec<BlockLifetime>, u64) {
-    let work = Workload::of(history);
+pub(super) fn lifetimes(history: &DeviceHistory, work: &Workload) -> (Vec<BlockLifetime>, u64) {
     let end = instant(history.events.len());
     let pending_at_start =
         chunks(&history.start, BlockState::Pending).map(|(segment, block)| BlockLifetime {
@@ -70,7 +69,7 @@ pub(super) fn lifetimes(history: &DeviceHistory) -> (Vec<BlockLifetime>, u64) {
         kind: block.kind,
         freed_by: SiteId::UNKNOWN,
     }));
-    complete(history, &work, &mut lifetimes, pending_count);
+    complete(history, work, &mut lifetimes, pending_count);
     set_taken(history, &mut lifetimes[pending_count..], end);
     (lifetimes, end)
 }
@@ -84,7 +83,7 @@ pub(super) fn instant(event: usize) -> u64 {
 fn complete(history: &DeviceHistory, work: &Workload, lifetimes: &mut [BlockLifetime], pending_count: usize) {
     let two_steps = history.events.iter().any(|event| event.action == EventAction::FreeCompleted);
     let end = instant(history.events.len());
-    let mut pending: HashMap<u64, usize> = HashMap::new();
+    let mut pending: HashMap<u64, usize> = HashMap::default();
     pending.extend(
         lifetimes[..pending_count].iter().enumerate().map(|(index, lifetime)| (lifetime.address, index)),
     );
@@ -141,6 +140,10 @@ mod tests {
     use super::*;
     use crate::report::testing::{block, segment};
     use orlop_trace::history::HistoryEvent;
+
+    fn lifetimes(history: &DeviceHistory) -> (Vec<BlockLifetime>, u64) {
+        super::lifetimes(history, &Workload::of(history))
+    }
 
     fn history(events: Vec<HistoryEvent>) -> DeviceHistory {
         DeviceHistory::from_events(events)

@@ -7,11 +7,11 @@ use super::extents::{Extent, ExtentClass, Extents};
 use super::refusal_marks::{RefusalMark, refusal_marks};
 use super::stacks::Stacks;
 use crate::category::{self, Category};
+use foldhash::HashMap;
 use orlop_core::StreamId;
 use orlop_trace::formats::numbered_device;
 use orlop_trace::history::{DeviceHistory, EventAction, History, HistoryEvent, Workload};
 use serde::Serialize;
-use std::collections::HashMap;
 
 /// The data of a device besides the columns.
 #[derive(Debug, Serialize)]
@@ -71,18 +71,26 @@ impl DevicePage {
         stacks: &mut Stacks<'_>,
         payload: &mut ColumnPayload,
     ) -> Self {
-        let (lifetimes, _) = lifetimes(history);
-        let extents = Extents::of(history);
+        let work = Workload::of(history);
+        let (((lifetimes, _), extents), (categories, _)) = rayon::join(
+            || (lifetimes(history, &work), Extents::of(history)),
+            || category::categories(&work, &all.sites),
+        );
+        drop(work);
         let first = lifetimes
             .iter()
             .map(|lifetime| lifetime.address)
             .chain(extents.list.iter().map(|extent| extent.address));
         let base = first.min().unwrap_or(0);
-        let mut streams = StreamNumbers { ids: HashMap::new(), names: Vec::new() };
+        let mut streams = StreamNumbers { ids: HashMap::default(), names: Vec::new() };
         streams.number(StreamId::from_raw(0));
         let mut columns = Columns::default();
         events(&history.events, payload, &mut columns);
-        categories(history, all, lifetimes.len(), payload, &mut columns);
+        // Blocks that are pending at the start come first.
+        let pending =
+            std::iter::repeat_n(Category::Unknown, lifetimes.len().saturating_sub(categories.len()));
+        let categories = pending.chain(categories).map(|category| category as u64);
+        payload.plain(&mut columns, "category", categories);
         blocks(&lifetimes, base, stacks, &mut streams, payload, &mut columns);
         regions(&extents.list, base, stacks, &mut streams, payload, &mut columns);
         let of = |action| instants(&history.events, action);
@@ -128,20 +136,6 @@ fn events(events: &[HistoryEvent], payload: &mut ColumnPayload, columns: &mut Co
     let start = events.iter().map(|event| event.time).min().unwrap_or(0);
     payload.deltas(columns, "time", events.iter().map(|event| event.time - start));
     payload.plain(columns, "action", events.iter().map(|event| u64::from(event.action.code())));
-}
-
-/// Writes the category of each block, by its index in the names. Blocks that are pending at the start come
-/// first.
-fn categories(
-    history: &DeviceHistory,
-    all: &History,
-    count: usize,
-    payload: &mut ColumnPayload,
-    columns: &mut Columns,
-) {
-    let (categories, _) = category::categories(&Workload::of(history), &all.sites);
-    let pending = std::iter::repeat_n(Category::Unknown, count.saturating_sub(categories.len()));
-    payload.plain(columns, "category", pending.chain(categories).map(|category| category as u64));
 }
 
 fn blocks(

@@ -29,6 +29,7 @@ mod stacks;
 mod testing;
 mod what_if_rows;
 
+pub use self::page::ReportColumns;
 use crate::verdict::RunVerdict;
 use crate::{LabError, Result};
 use orlop_trace::history::{DeviceHistory, History};
@@ -147,7 +148,26 @@ impl<'a> ReportData<'a> {
     /// [`LabError::NoSuchDevice`] if the history does not have the device; [`LabError::Write`] if the writer
     /// fails.
     pub fn write(&self, writer: impl Write) -> Result<()> {
-        page::write(self, &self.devices()?, writer).map_err(|error| LabError::Write { error })
+        self.write_with(&self.columns()?, writer)
+    }
+
+    /// Computes the columns of the page, which depend on the history and the device alone: verdicts and the
+    /// costs of other settings can be found at the same time.
+    ///
+    /// # Errors
+    ///
+    /// [`LabError::NoSuchDevice`] if the history does not have the device.
+    pub fn columns(&self) -> Result<ReportColumns<'a>> {
+        Ok(ReportColumns::of(self.history, &self.devices()?))
+    }
+
+    /// Writes the page with these columns.
+    ///
+    /// # Errors
+    ///
+    /// [`LabError::Write`] if the writer fails.
+    pub fn write_with(&self, columns: &ReportColumns<'_>, writer: impl Write) -> Result<()> {
+        page::write(self, columns, writer).map_err(|error| LabError::Write { error })
     }
 
     fn devices(&self) -> Result<Vec<&'a DeviceHistory>> {

@@ -12,7 +12,7 @@ use base64::write::EncoderWriter;
 use flate2::Compression;
 use flate2::write::ZlibEncoder;
 use orlop_core::MemoryKind;
-use orlop_trace::history::{DeviceHistory, HistoryWarning};
+use orlop_trace::history::{DeviceHistory, History, HistoryWarning};
 use serde::Serialize;
 use std::io::{self, Write};
 
@@ -50,21 +50,36 @@ struct Meta<'a> {
     what_if: &'a [ReportRow],
     kinds: [&'static str; MemoryKind::COUNT],
     categories: [&'static str; Category::ALL.len()],
-    devices: Vec<DevicePage>,
-    stacks: StackTable<'a>,
+    devices: &'a [DevicePage],
+    stacks: &'a StackTable<'a>,
 }
 
-pub(super) fn write(report: &ReportData<'_>, devices: &[&DeviceHistory], out: impl Write) -> io::Result<()> {
-    PAGE.write(report.title, out, |out| data(report, devices, out))
+/// The columns of a page, which have most of its bytes.
+#[derive(Debug)]
+pub struct ReportColumns<'a> {
+    devices: Vec<DevicePage>,
+    stacks: StackTable<'a>,
+    payload: ColumnPayload,
+}
+
+impl<'a> ReportColumns<'a> {
+    pub(super) fn of(history: &'a History, devices: &[&DeviceHistory]) -> Self {
+        let mut payload = ColumnPayload::default();
+        let mut stacks = Stacks::new(&history.sites);
+        let devices =
+            devices.iter().map(|device| DevicePage::of(device, history, &mut stacks, &mut payload)).collect();
+        Self { devices, stacks: stacks.finish(&mut payload), payload }
+    }
+}
+
+pub(super) fn write(report: &ReportData<'_>, columns: &ReportColumns<'_>, out: impl Write) -> io::Result<()> {
+    PAGE.write(report.title, out, |out| data(report, columns, out))
 }
 
 /// Writes the length of the description, the description, and the columns: deflated, in base64.
-fn data(report: &ReportData<'_>, devices: &[&DeviceHistory], out: &mut impl Write) -> io::Result<()> {
+fn data(report: &ReportData<'_>, columns: &ReportColumns<'_>, out: &mut impl Write) -> io::Result<()> {
     let history = report.history;
-    let mut payload = ColumnPayload::default();
-    let mut stacks = Stacks::new(&history.sites);
-    let devices =
-        devices.iter().map(|device| DevicePage::of(device, history, &mut stacks, &mut payload)).collect();
+    let ReportColumns { devices, stacks, payload } = columns;
     let meta = Meta {
         title: report.title,
         source: report.source,
@@ -76,7 +91,7 @@ fn data(report: &ReportData<'_>, devices: &[&DeviceHistory], out: &mut impl Writ
         categories: Category::ALL.map(Category::name),
         kinds: MemoryKind::ALL.map(MemoryKind::name),
         devices,
-        stacks: stacks.finish(&mut payload),
+        stacks,
     };
     let meta = serde_json::to_vec(&meta)?;
     let length = u32::try_from(meta.len()).map_err(io::Error::other)?;

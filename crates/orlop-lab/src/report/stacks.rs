@@ -2,10 +2,10 @@
 
 use super::columns::{ColumnPayload, Columns};
 use crate::analyze::SiteName;
+use foldhash::HashMap;
 use orlop_trace::history::{Frame, SiteId, Sites, TextId};
 use serde::Serialize;
 use std::borrow::Cow;
-use std::collections::HashMap;
 
 /// The texts, frames and stacks that are used.
 #[derive(Debug)]
@@ -37,11 +37,11 @@ impl<'a> Stacks<'a> {
         let mut stacks = Self {
             sites,
             texts: Vec::new(),
-            text_ids: HashMap::new(),
+            text_ids: HashMap::default(),
             frames: Vec::new(),
-            frame_ids: HashMap::new(),
+            frame_ids: HashMap::default(),
             stacks: Vec::new(),
-            stack_ids: HashMap::new(),
+            stack_ids: HashMap::default(),
         };
         stacks.text(Cow::Borrowed(""));
         stacks.number(SiteId::UNKNOWN);

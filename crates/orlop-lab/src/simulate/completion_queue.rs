@@ -4,9 +4,10 @@
 //! have no event for `record_stream`). So in a replay the free waits for an artificial stream, whose progress
 //! follows the recording.
 
+use foldhash::HashMap;
 use orlop_core::StreamId;
 use orlop_device::{DeviceBlock, Engine, NullDevice};
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::hash::Hash;
 
 /// The number of artificial streams. At every allocation, engines poll each of them that has pending frees.
@@ -22,7 +23,7 @@ pub(super) struct CompletionQueue<Id> {
 
 impl<Id> Default for CompletionQueue<Id> {
     fn default() -> Self {
-        Self { streams: Vec::new(), waiting: HashMap::new() }
+        Self { streams: Vec::new(), waiting: HashMap::default() }
     }
 }
 

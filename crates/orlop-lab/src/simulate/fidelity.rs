@@ -4,6 +4,7 @@
 use super::completion_queue::CompletionQueue;
 use super::folded_streams::FoldedStreams;
 use super::simulator::allocate_from;
+use foldhash::HashMap;
 use orlop_core::torch::{TieRule, TorchConf, TorchReleases};
 use orlop_core::{Device, StreamId};
 use orlop_device::{
@@ -14,7 +15,7 @@ use orlop_trace::history::{
     BlockEvent, BlockState, DeviceHistory, EventAction, EventInterpreter, HistoryEvent, Segment,
 };
 use serde::Serialize;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 
 /// How many of the recorded addresses the engine reproduces.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]

@@ -4,8 +4,8 @@
 //! request finds nothing in its own. Programs have a few dozen streams; a file can use a new one in each
 //! event, so that a megabyte would take gigabytes of memory and hours.
 
+use foldhash::HashSet;
 use orlop_core::StreamId;
-use std::collections::HashSet;
 
 /// The number of streams of a device that a replay distinguishes: the first ones. All others count as one.
 pub const MAX_STREAMS: usize = 1024;

@@ -189,8 +189,9 @@ impl<'a> Simulation<'a> {
             while releases.next_if(|&&release| release < event).is_some() {
                 simulator.empty_cache();
             }
+            let failed;
             let (id, block) = match *step {
-                WorkStep::Allocate(id) => (id, self.work.blocks[id as usize]),
+                WorkStep::Allocate(id) => (id, &self.work.blocks[id as usize]),
                 WorkStep::Free(id) => {
                     if self.work.blocks[id as usize].stays_pending {
                         simulator.free_later(id);
@@ -208,10 +209,13 @@ impl<'a> Simulation<'a> {
                     simulator.record_stream(id, stream);
                     continue;
                 }
-                WorkStep::Failed(bytes, stream) => (failed_block, WorkBlock::new(bytes, stream)),
+                WorkStep::Failed(bytes, stream) => {
+                    failed = WorkBlock::new(bytes, stream);
+                    (failed_block, &failed)
+                }
             };
             *operations += 1;
-            if let Err(shortage) = simulator.allocate(id, &block) {
+            if let Err(shortage) = simulator.allocate(id, block) {
                 let failed = shortage.into_failed(Some(index), block.bytes, self.work.live_before(index));
                 return Some(FailedRequest { event: Some(event.into()), ..failed });
             }

@@ -19,8 +19,10 @@ pub(super) fn replays(
             distinct.push(rules);
         }
     }
+    // One at a time: a replay of a long recording takes a second, and the last ones are divided too.
+    let replays = distinct.into_par_iter().with_max_len(1);
     let outcomes: Vec<(&AllocatorRules, SimulationOutcome)> =
-        distinct.into_par_iter().map(|rules| (rules, replay(rules))).collect();
+        replays.map(|rules| (rules, replay(rules))).collect();
     let all = rules.iter().zip(&reduced).filter_map(|(rules, reduced)| {
         let (_, outcome) = outcomes.iter().find(|(replayed, _)| *replayed == reduced)?;
         Some(SimulationOutcome { rules: rules.to_string(), conf: rules.conf(), ..outcome.clone() })

@@ -12,6 +12,7 @@
 mod action;
 mod address_ranges;
 mod annotation;
+mod chunk_map;
 mod equal;
 mod external;
 mod interner;

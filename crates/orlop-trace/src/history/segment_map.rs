@@ -1,5 +1,6 @@
 //! Segments and their chunks by address.
 
+use super::chunk_map::ChunkMap;
 use super::{AddressRange, BlockState, Segment, SegmentBlock, SiteId};
 use orlop_core::StreamId;
 use std::collections::BTreeMap;
@@ -66,13 +67,13 @@ pub(crate) fn merge_adjacent(segments: &mut BTreeMap<u64, SegmentRange>, address
 #[derive(Debug, Clone, Default)]
 pub(super) struct SegmentMap {
     pub(super) segments: BTreeMap<u64, SegmentRange>,
-    pub(super) chunks: BTreeMap<u64, SegmentBlock>,
+    pub(super) chunks: ChunkMap,
 }
 
 impl SegmentMap {
     /// Returns the segments with their chunks as blocks, in order of address.
     pub(super) fn segments(&self) -> Vec<Segment> {
-        let mut chunks = self.chunks.values().peekable();
+        let mut chunks = self.chunks.iter().peekable();
         let segments = self.segments.iter().map(|(&address, segment)| {
             let mut blocks = Vec::new();
             while let Some(chunk) = chunks.next_if(|chunk| chunk.address - address < segment.bytes) {
@@ -90,9 +91,10 @@ impl SegmentMap {
     }
 
     /// Returns the chunk that covers an address.
-    pub(super) fn chunk(&self, address: u64) -> Option<SegmentBlock> {
-        let (&start, &chunk) = self.chunks.range(..=address).next_back()?;
-        (address - start < chunk.bytes).then_some(chunk)
+    pub(super) fn chunk(&mut self, address: u64) -> Option<SegmentBlock> {
+        let place = self.chunks.last_up_to(address)?;
+        let chunk = *self.chunks.at(place);
+        (address - chunk.address < chunk.bytes).then_some(chunk)
     }
 
     /// Adds a segment of free memory. Returns `false` if it is empty or overlaps another.
@@ -105,21 +107,29 @@ impl SegmentMap {
             return false;
         }
         self.segments.insert(address, segment);
-        self.chunks.insert(address, SegmentBlock::free(address, segment.bytes));
+        self.insert(SegmentBlock::free(address, segment.bytes));
         true
     }
 
     /// Inserts a chunk.
     pub(super) fn insert(&mut self, chunk: SegmentBlock) {
-        self.chunks.insert(chunk.address, chunk);
+        self.chunks.insert(chunk);
+    }
+
+    /// Removes the chunk at this address.
+    pub(super) fn remove(&mut self, address: u64) {
+        if let Some(place) = self.chunks.find(address) {
+            self.chunks.remove(place);
+        }
     }
 
     /// Returns the chunk that ends at `address`, in the same segment.
-    pub(super) fn before(&self, address: u64) -> Option<SegmentBlock> {
+    pub(super) fn before(&mut self, address: u64) -> Option<SegmentBlock> {
         if self.segments.contains_key(&address) {
             return None;
         }
-        let (_, &chunk) = self.chunks.range(..address).next_back()?;
+        let place = self.chunks.last_up_to(address.checked_sub(1)?)?;
+        let chunk = *self.chunks.at(place);
         (address - chunk.address == chunk.bytes).then_some(chunk)
     }
 
@@ -127,24 +137,29 @@ impl SegmentMap {
     /// merged chunk.
     pub(super) fn coalesce(&mut self, address: u64) -> Option<SegmentBlock> {
         let is_free = |chunk: &SegmentBlock| chunk.state == BlockState::Free;
-        let mut chunk = self.chunks.get(&address).copied().filter(is_free)?;
-        let mut is_merged = false;
+        let mut place = self.chunks.find(address)?;
+        let mut chunk = Some(*self.chunks.at(place)).filter(is_free)?;
         let end = chunk.address + chunk.bytes;
-        if let Some(next) = self.chunks.get(&end).copied().filter(is_free)
+        if let Some(next) = self.chunks.next(place)
+            && let behind = *self.chunks.at(next)
+            && behind.address == end
+            && is_free(&behind)
             && !self.segments.contains_key(&end)
         {
-            self.chunks.remove(&end);
-            chunk.bytes += next.bytes;
-            is_merged = true;
+            self.chunks.remove(next);
+            chunk.bytes += behind.bytes;
         }
-        if let Some(previous) = self.before(address).filter(is_free) {
-            self.chunks.remove(&address);
-            chunk = SegmentBlock { bytes: previous.bytes + chunk.bytes, ..previous };
-            is_merged = true;
+        if let Some(previous) = self.chunks.previous(place)
+            && let before = *self.chunks.at(previous)
+            && address - before.address == before.bytes
+            && is_free(&before)
+            && !self.segments.contains_key(&address)
+        {
+            self.chunks.remove(place);
+            place = previous;
+            chunk = SegmentBlock { bytes: before.bytes + chunk.bytes, ..before };
         }
-        if is_merged {
-            self.insert(chunk);
-        }
+        *self.chunks.at_mut(place) = chunk;
         Some(chunk)
     }
 }

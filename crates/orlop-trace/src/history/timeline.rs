@@ -175,7 +175,7 @@ impl TimelineState {
                 self.allocate(&block, context.taken.get(&index).copied(), &context.rules);
             }
             EventAction::FreeRequested if context.frees_at_once => self.free(address),
-            EventAction::FreeRequested => match self.map.chunks.get_mut(&address) {
+            EventAction::FreeRequested => match self.map.chunks.get_mut(address) {
                 Some(chunk) if chunk.state == BlockState::Live => chunk.state = BlockState::Pending,
                 _ => self.ignore(),
             },
@@ -232,7 +232,8 @@ impl TimelineState {
                 }
                 self.map.insert(SegmentBlock { bytes: taken, ..*block });
                 if taken < room {
-                    self.insert_free(block.address + taken, room - taken);
+                    // Free neighbours are merged: what follows the free chunk is not free.
+                    self.map.insert(SegmentBlock::free(block.address + taken, room - taken));
                 }
             }
             None => self.ignore(),
@@ -268,10 +269,9 @@ impl TimelineState {
     }
 
     fn free(&mut self, address: u64) {
-        match self.map.chunks.get(&address) {
-            Some(&chunk) if chunk.state != BlockState::Free => {
-                let free = SegmentBlock { state: BlockState::Free, site: SiteId::UNKNOWN, ..chunk };
-                self.map.insert(free);
+        match self.map.chunks.get_mut(address) {
+            Some(chunk) if chunk.state != BlockState::Free => {
+                (chunk.state, chunk.site) = (BlockState::Free, SiteId::UNKNOWN);
                 self.map.coalesce(address);
             }
             _ => self.ignore(),
@@ -282,7 +282,7 @@ impl TimelineState {
     fn carve(&mut self, address: u64, bytes: u64) {
         let end = address.saturating_add(bytes);
         carve(&mut self.map.segments, address, end, |region| region);
-        carve(&mut self.map.chunks, address, end, |chunk| chunk);
+        self.map.chunks.carve(address, end);
     }
 }
 

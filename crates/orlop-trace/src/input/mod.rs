@@ -2,10 +2,12 @@
 //! Every reader reads through this module.
 
 mod member_limit;
+mod read_ahead;
 mod unpacked;
 mod zstd;
 
 pub(crate) use self::member_limit::{ArchiveLimit, MemberLimit};
+pub(crate) use self::read_ahead::read_ahead;
 use self::unpacked::{Compression, Unpacked};
 use std::io::{self, BufRead, BufReader, Chain, Cursor, Read};
 

@@ -8,7 +8,7 @@ pub(crate) use self::archive::is_zip;
 use crate::files::read_file;
 use crate::formats::probe;
 use crate::history::History;
-use crate::input::peek;
+use crate::input::{peek, read_ahead};
 use crate::{Result, TraceError};
 use std::collections::VecDeque;
 use std::fmt;
@@ -201,7 +201,9 @@ impl Recordings {
     fn read(&mut self, file: RecordingFile) -> Recording {
         let RecordingFile { path, place } = file;
         let history = match place {
-            RecordingPlace::File => read_file(&path, History::parse),
+            RecordingPlace::File => {
+                read_file(&path, |file| read_ahead(&file, |reader| History::parse(reader)))
+            }
             RecordingPlace::Stream(reader) => History::parse(reader).map_err(|error| error.in_file(&path)),
             RecordingPlace::Member(index) => match &mut self.archive {
                 Some(archive) => archive

@@ -1,7 +1,8 @@
 //! The entirely free segments over the events.
 
+use foldhash::HashMap;
 use orlop_trace::history::{BlockState, DeviceHistory, EventAction, HistoryEvent, SizeRules};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 
 /// The segments of the default pool and the number of blocks in each. Pages that are mapped individually are
 /// ignored: garbage collection does not release them.
@@ -27,7 +28,7 @@ struct RegionOccupancy {
 impl<'a> Occupancy<'a> {
     pub(super) fn of(history: &DeviceHistory, rules: &'a SizeRules) -> Self {
         let frees_at_once = !history.events.iter().any(|event| event.action == EventAction::FreeCompleted);
-        let (segments, block_segments) = (BTreeMap::new(), HashMap::new());
+        let (segments, block_segments) = (BTreeMap::new(), HashMap::default());
         let mut occupancy = Self { rules, segments, block_segments, frees_at_once, idle: 0, idle_large: 0 };
         for segment in history.start.iter().filter(|segment| segment.pool == (0, 0) && !segment.expandable) {
             occupancy.add_segment(segment.address, segment.bytes, segment.small);

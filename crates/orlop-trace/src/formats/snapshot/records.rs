@@ -155,7 +155,7 @@ impl SnapshotRecord for BlockFields {
     }
 }
 
-#[derive(Default)]
+#[derive(Default, Clone, Copy)]
 pub(super) struct EventFields {
     action: Option<Word>,
     address: Option<u64>,
@@ -180,13 +180,11 @@ impl SnapshotRecord for EventFields {
     ) -> Result<(), V::Error> {
         builder.releases.key(key);
         match key {
-            Word::Action => self.action = Some(value.scalar()?.word()),
-            Word::Addr => self.address = value.scalar()?.number(),
-            Word::DeviceFree => self.free = value.scalar()?.number(),
-            Word::Size => self.bytes = value.scalar()?.number(),
-            Word::Stream => self.stream = value.scalar()?.number().unwrap_or(0),
-            Word::TimeUs => self.microseconds = value.scalar()?.number().unwrap_or(0),
-            Word::Frames => self.site = value.site(builder)?,
+            Word::Action => self.set_action(value.scalar()?.word()),
+            Word::Addr | Word::DeviceFree | Word::Size | Word::Stream | Word::TimeUs => {
+                self.set_number(key, value.scalar()?.number());
+            }
+            Word::Frames => self.set_site(value.site(builder)?),
             Word::UserMetadata => self.text = value.text(builder)?,
             Word::CompileContext => {
                 let context = value.text(builder)?;
@@ -211,6 +209,26 @@ impl SnapshotRecord for EventFields {
 }
 
 impl EventFields {
+    pub(super) fn set_action(&mut self, action: Word) {
+        self.action = Some(action);
+    }
+
+    pub(super) fn set_site(&mut self, site: SiteId) {
+        self.site = site;
+    }
+
+    /// Sets the field of a key whose values are numbers.
+    pub(super) fn set_number(&mut self, key: Word, number: Option<u64>) {
+        match key {
+            Word::Addr => self.address = number,
+            Word::DeviceFree => self.free = number,
+            Word::Size => self.bytes = number,
+            Word::Stream => self.stream = number.unwrap_or(0),
+            Word::TimeUs => self.microseconds = number.unwrap_or(0),
+            _ => {}
+        }
+    }
+
     /// Returns the event with its detail; `None` if its action is unknown.
     pub(super) fn finish(self) -> Result<Option<(HistoryEvent, EventDetail)>> {
         let action = match self.action {

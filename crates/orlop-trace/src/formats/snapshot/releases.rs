@@ -5,51 +5,49 @@
 use super::words::Word;
 use orlop_core::torch::{TorchReleases, TorchVersion};
 
-/// Returns the first release whose snapshots have this key; `None` if all have it.
-fn first_with(key: Word) -> Option<TorchVersion> {
-    let minor = match key {
-        Word::ExternalAnnotations | Word::CompileContext => 5,
-        Word::AnyConfiguration | Word::RecordStreamReuse => 9,
-        Word::UserMetadata => 10,
-        Word::MaxRoundThreshold | Word::MaxCachedSize => 13,
-        Word::HostSegments | Word::HostTraces => 14,
-        _ => return None,
-    };
-    Some(TorchVersion::new(2, minor))
-}
+/// The keys that not all releases write, and the first minor release of PyTorch 2 that does.
+const SINCE: [(Word, u16); 9] = [
+    (Word::ExternalAnnotations, 5),
+    (Word::CompileContext, 5),
+    (Word::AnyConfiguration, 9),
+    (Word::RecordStreamReuse, 9),
+    (Word::UserMetadata, 10),
+    (Word::MaxRoundThreshold, 13),
+    (Word::MaxCachedSize, 13),
+    (Word::HostSegments, 14),
+    (Word::HostTraces, 14),
+];
 
-/// The keys of a snapshot that tell releases apart.
+/// The keys of a snapshot, a bit for each word: they tell releases apart.
 #[derive(Debug, Default)]
-pub(super) struct ReleaseEvidence {
-    since: Option<TorchVersion>,
-    /// Whether there are settings as PyTorch writes them. Only their absent keys tell that a release is
-    /// older: other programs copy the settings whole, and leave out other parts.
-    has_settings: bool,
-    has_stream_reuse: bool,
-    has_round_threshold: bool,
-}
+pub(super) struct ReleaseEvidence(u128);
+
+const _: () = assert!((Word::Other as u32) < u128::BITS);
 
 impl ReleaseEvidence {
     /// Notes a key.
+    #[inline]
     pub(super) fn key(&mut self, key: Word) {
-        self.since = self.since.max(first_with(key));
-        match key {
-            Word::CudaHostRegister => self.has_settings = true,
-            Word::RecordStreamReuse => self.has_stream_reuse = true,
-            Word::MaxRoundThreshold => self.has_round_threshold = true,
-            _ => {}
-        }
+        self.0 |= 1 << key as u32;
+    }
+
+    fn has(&self, key: Word) -> bool {
+        self.0 & (1 << key as u32) != 0
     }
 
     /// Returns the releases that write these keys and no others.
     pub(super) fn releases(&self) -> TorchReleases {
-        let since = self.since.unwrap_or(TorchVersion::OLDEST);
-        let absent = [
-            (self.has_stream_reuse, Word::RecordStreamReuse),
-            (self.has_round_threshold, Word::MaxRoundThreshold),
-        ];
-        let first_absent = absent.into_iter().find(|(is_present, _)| self.has_settings && !is_present);
-        let before = first_absent.and_then(|(_, key)| first_with(key));
+        let version = |&(_, minor): &(Word, u16)| TorchVersion::new(2, minor);
+        let present = SINCE.iter().filter(|(key, _)| self.has(*key));
+        let since = present.map(version).max().unwrap_or(TorchVersion::OLDEST);
+        // Only the absent keys of settings as PyTorch writes them tell that a release is older: other
+        // programs copy the settings whole, and leave out other parts.
+        let is_absent = |key: Word| {
+            matches!(key, Word::RecordStreamReuse | Word::MaxRoundThreshold)
+                && self.has(Word::CudaHostRegister)
+                && !self.has(key)
+        };
+        let before = SINCE.iter().find(|(key, _)| is_absent(*key)).map(version);
         // Keys that contradict each other were put together by another program.
         TorchReleases { since, before: before.filter(|&before| before > since) }
     }

@@ -48,30 +48,35 @@ impl StartState {
     }
 
     /// Returns the chunk that begins at `address`, if it is in use.
-    pub(super) fn block(&self, address: u64) -> Option<SegmentBlock> {
-        self.map.chunks.get(&address).copied().filter(|chunk| chunk.state != BlockState::Free)
+    pub(super) fn block(&mut self, address: u64) -> Option<SegmentBlock> {
+        self.map.chunks.get(address).copied().filter(|chunk| chunk.state != BlockState::Free)
     }
 
     /// Returns `true` if a chunk in use covers `address`.
-    pub(super) fn is_used(&self, address: u64) -> bool {
+    pub(super) fn is_used(&mut self, address: u64) -> bool {
         self.map.chunk(address).is_some_and(|chunk| chunk.state != BlockState::Free)
     }
 
     /// Undoes the request to free a pending block.
     pub(super) fn revive(&mut self, address: u64) {
-        if let Some(chunk) = self.map.chunks.get_mut(&address) {
+        if let Some(chunk) = self.map.chunks.get_mut(address) {
             chunk.state = BlockState::Live;
         }
     }
 
     /// Undoes an allocation: the block merges with its free neighbours.
     pub(super) fn free(&mut self, address: u64) {
-        let Some(chunk) = self.map.chunks.get(&address).copied() else { return };
-        if let Some(previous) = self.map.before(address).filter(|chunk| chunk.state == BlockState::Free) {
-            self.close(previous.address, previous.bytes);
+        let chunks = &mut self.map.chunks;
+        let Some(place) = chunks.find(address) else { return };
+        *chunks.at_mut(place) = SegmentBlock::free(address, chunks.at(place).bytes);
+        if let Some(previous) = chunks.previous(place)
+            && let Some(block) = chunks.previous(previous)
+            && self.open.contains(&chunks.at(block).address)
+            && let Some(free) = self.map.before(address).filter(|chunk| chunk.state == BlockState::Free)
+        {
+            self.close(free.address, free.bytes);
         }
         self.open.remove(&address);
-        self.map.insert(SegmentBlock::free(address, chunk.bytes));
         if let Some(merged) = self.map.coalesce(address) {
             // It has the site and the request of the first chunk.
             let free = SegmentBlock::free(merged.address, merged.bytes);
@@ -89,7 +94,7 @@ impl StartState {
         };
         let Some((_, segment)) = self.map.segment(address) else { return };
         if bytes <= self.rules.max_remainder(segment.small || segment.expandable, block.bytes) {
-            self.map.chunks.remove(&address);
+            self.map.remove(address);
             self.map.insert(SegmentBlock { bytes: block.bytes + bytes, ..block });
             self.open.remove(&block.address);
         }
@@ -98,26 +103,34 @@ impl StartState {
     /// Undoes a free: restores a block of `requested` bytes in free memory. Returns `false` if it does not
     /// fit.
     pub(super) fn take(&mut self, address: u64, requested: u64, state: BlockState) -> bool {
-        let (Some(free), Some((_, segment))) = (self.map.chunk(address), self.map.segment(address)) else {
-            return false;
-        };
+        let chunks = &mut self.map.chunks;
+        let Some(place) = chunks.last_up_to(address) else { return false };
+        let free = *chunks.at(place);
         if free.state != BlockState::Free {
             return false;
         }
+        let block = chunks.previous(place).map(|block| chunks.at(block).address);
+        let may_close = block.is_some_and(|block| self.open.contains(&block));
+        let Some((_, segment)) = self.map.segment(address) else { return false };
         let before = address - free.address;
-        let room = free.bytes - before;
+        let Some(room) = free.bytes.checked_sub(before).filter(|&room| room > 0) else { return false };
         // The settings may have been different when it was allocated.
         let sizes = [self.rules.round(requested), self.rules.granules(requested), requested.max(1)];
         let Some(min) = sizes.into_iter().find(|&size| size <= room) else { return false };
         let max_remainder = self.rules.max_remainder(segment.small || segment.expandable, min);
         let bytes = if room - min <= max_remainder { room } else { min };
-        self.map.insert(SegmentBlock { address, bytes, requested, state, site: SiteId::UNKNOWN });
+        let block = SegmentBlock { address, bytes, requested, state, site: SiteId::UNKNOWN };
+        if before > 0 {
+            *self.map.chunks.at_mut(place) = SegmentBlock::free(free.address, before);
+            self.map.insert(block);
+        } else {
+            *self.map.chunks.at_mut(place) = block;
+        }
         if bytes < room {
             self.open.insert(address);
             self.map.insert(SegmentBlock::free(address + bytes, room - bytes));
         }
-        if before > 0 {
-            self.map.insert(SegmentBlock::free(free.address, before));
+        if before > 0 && may_close {
             self.close(free.address, before);
         }
         true
@@ -133,11 +146,11 @@ impl StartState {
         let whole = self.map.segments.get(&address).is_some_and(|segment| segment.bytes == bytes);
         let free = SegmentBlock::free(address, bytes);
         let is_free = |chunk: &SegmentBlock| (chunk.state, chunk.bytes) == (free.state, free.bytes);
-        if !whole || !self.map.chunks.get(&address).is_some_and(is_free) {
+        if !whole || !self.map.chunks.get(address).is_some_and(is_free) {
             return false;
         }
         self.map.segments.remove(&address);
-        self.map.chunks.remove(&address);
+        self.map.remove(address);
         true
     }
 
@@ -165,7 +178,7 @@ impl StartState {
             return false;
         }
         carve(&mut self.map.segments, address, end, |segment| segment);
-        self.map.chunks.remove(&free.address);
+        self.map.remove(free.address);
         if free.address < address {
             self.map.insert(SegmentBlock::free(free.address, address - free.address));
         }

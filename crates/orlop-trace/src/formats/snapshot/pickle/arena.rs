@@ -133,6 +133,13 @@ impl PickleArena {
         }
     }
 
+    /// Returns the word of a text.
+    #[inline]
+    pub(super) fn word(&self, value: PickleValue) -> Word {
+        if let PickleNode::Text { word, .. } = self.of(value) { word } else { Word::Other }
+    }
+
+    #[inline]
     pub(super) fn node(&self, id: NodeId) -> PickleNode {
         self.nodes.get(id as usize).copied().unwrap_or(PickleNode::Odd)
     }
@@ -143,6 +150,17 @@ impl PickleArena {
         let id = id.ok_or(TraceError::TooManyValues { offset, limit: limit as u64 })?;
         self.nodes.push(node);
         Ok(id)
+    }
+
+    /// Returns the numbers of nodes and of bytes of texts.
+    pub(super) fn extent(&self) -> (usize, usize) {
+        (self.nodes.len(), self.texts.len())
+    }
+
+    /// Removes the nodes and texts that were added since, which nothing refers to.
+    pub(super) fn truncate(&mut self, (nodes, texts): (usize, usize)) {
+        self.nodes.truncate(nodes);
+        self.texts.truncate(texts);
     }
 
     /// Returns `true` if the value is a list without items.

@@ -27,7 +27,7 @@ pub(super) struct NodeConverter {
     frames: Vec<u32>,
     sites: Vec<SiteId>,
     /// The sites of shared runs of frames.
-    shared_sites: HashMap<u32, SiteId>,
+    pub(super) shared_sites: HashMap<u32, SiteId>,
     /// The bytes of the file that were read.
     bytes: u64,
     steps: u64,
@@ -60,6 +60,11 @@ impl NodeConverter {
         self.bytes = bytes;
     }
 
+    /// Returns `true` if one of the keys is that of an event's action.
+    pub(super) fn has_action(&self, items: &[PickleValue]) -> bool {
+        items.iter().step_by(2).any(|&key| self.arena.word(key) == Word::Action)
+    }
+
     /// Stores a dict with these items as an event. Returns `false` if they are not those of an event, or if
     /// something is wrong with them, which is an error only where an event is expected.
     pub(super) fn store_event(
@@ -68,24 +73,41 @@ impl NodeConverter {
         items: &[PickleValue],
         builder: &mut SnapshotBuilder,
     ) -> bool {
-        let word = |arena: &PickleArena, key| match arena.of(key) {
-            PickleNode::Text { word, .. } => word,
-            _ => Word::Other,
-        };
-        let keys = || items.iter().step_by(2);
-        if !self.arena.is_empty_dict(dict) || keys().all(|&key| word(&self.arena, key) != Word::Action) {
+        if !self.arena.is_empty_dict(dict) || !self.has_action(items) {
             return false;
         }
         let mut fields = EventFields::default();
         for pair in items.chunks_exact(2) {
-            let key = word(&self.arena, pair[0]);
-            if self.step().and_then(|()| fields.set(key, self.of(pair[1]), builder)).is_err() {
+            let key = self.arena.word(pair[0]);
+            if self.step().and_then(|()| self.set_field(&mut fields, key, pair[1], builder)).is_err() {
                 return false;
             }
+        }
+        self.store_fields(dict, fields, 0)
+    }
+
+    /// Sets a field of an event.
+    pub(super) fn set_field(
+        &mut self,
+        fields: &mut EventFields,
+        key: Word,
+        value: PickleValue,
+        builder: &mut SnapshotBuilder,
+    ) -> Result<()> {
+        fields.set(key, self.of(value), builder)
+    }
+
+    /// Stores a dict with these fields as an event, and counts `steps` more of them. Returns `false` if they
+    /// are not those of an event, or too many.
+    pub(super) fn store_fields(&mut self, dict: PickleValue, fields: EventFields, steps: u64) -> bool {
+        let steps = self.steps + steps;
+        if steps > self.bytes.saturating_mul(STEPS_PER_BYTE) {
+            return false;
         }
         let Ok(Some((event, detail))) = fields.finish() else { return false };
         let Some(index) = self.events.push(event, detail) else { return false };
         self.arena.set_event(dict, index);
+        self.steps = steps;
         true
     }
 
@@ -203,6 +225,7 @@ pub(super) struct NodeRef<'d> {
 
 impl NodeRef<'_> {
     /// Returns what the value is, and its id: texts, lists and dicts are always nodes.
+    #[inline]
     fn node(&self) -> (PickleNode, NodeId) {
         match self.value {
             PickleValue::Node(id) => (self.converter.arena.node(id), id),
@@ -214,6 +237,7 @@ impl NodeRef<'_> {
 impl RecordValue for NodeRef<'_> {
     type Error = TraceError;
 
+    #[inline]
     fn scalar(self) -> Result<ScalarValue> {
         let arena = &self.converter.arena;
         Ok(match self.node().0 {

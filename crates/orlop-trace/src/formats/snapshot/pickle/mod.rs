@@ -134,4 +134,113 @@ mod tests {
         });
         assert_eq!(names.collect::<Vec<_>>(), ["fg", "fg", "fh", "f", "fh", "fhf", "fh"]);
     }
+
+    /// A snapshot whose events have all that templates distinguish. Without templates, times are decimals.
+    fn varied_events(templates: bool) -> Vec<u8> {
+        const TEXTS: [&str; 13] = [
+            "action",
+            "addr",
+            "size",
+            "stream",
+            "time_us",
+            "frames",
+            "user_metadata",
+            "compile_context",
+            "alloc",
+            "free_requested",
+            "free_completed",
+            "device_free",
+            "oom",
+        ];
+        let text = |text: &str| [&[0x8c, u8::try_from(text.len()).unwrap()], text.as_bytes()].concat();
+        let frame = |name: &str| [b"}(", &*text("name"), &text(name), b"u"].concat();
+        let key = |name: &str| {
+            vec![b'h', u8::try_from(TEXTS.iter().position(|text| *text == name).unwrap()).unwrap()]
+        };
+        let mut file = b"\x80\x04".to_vec();
+        for value in TEXTS.iter().map(|name| text(name)).chain(["f", "g"].map(frame)) {
+            file.extend([&value[..], b"\x94", b"0"].concat());
+        }
+        file.extend([b"}(", &*text("device_traces"), b"](]("].concat());
+        let mut memos = 15_u32;
+        let (mut last_list, mut last_text) = (0, 0);
+        for index in 0..200_u16 {
+            let mut part = b"}\x94(".to_vec();
+            memos += 1;
+            let action =
+                ["alloc", "free_requested", "free_completed", "oom", "frames"][usize::from(index % 5)];
+            part.extend([key("action"), key(action)].concat());
+            let address = match index % 4 {
+                0 => vec![b'K', 7],
+                1 => [&b"M"[..], &(index + 512).to_le_bytes()].concat(),
+                2 => [&b"J"[..], &(1_i32 << 20).to_le_bytes()].concat(),
+                _ => {
+                    [&b"\x8a\x06"[..], &(0x7f00_0000_0200_u64 + u64::from(index)).to_le_bytes()[..6]].concat()
+                }
+            };
+            part.extend([key(if index % 5 == 3 { "device_free" } else { "addr" }), address].concat());
+            part.extend(
+                [key("size"), vec![b'K', 200], key("stream"), vec![b'K', (index % 3) as u8]].concat(),
+            );
+            let time = if templates {
+                [&b"M"[..], &index.to_le_bytes()].concat()
+            } else {
+                format!("I{index}\n").into()
+            };
+            part.extend([key("time_us"), time].concat());
+            let memo = |index: u32| [&b"j"[..], &index.to_le_bytes()].concat();
+            if index % 11 > 0 {
+                part.extend(key("user_metadata"));
+                part.extend(match index % 11 {
+                    1..6 => {
+                        (last_text, memos) = (memos, memos + 1);
+                        [text(if index % 2 == 0 { "a" } else { "b" }), b"\x94".to_vec()].concat()
+                    }
+                    6..8 if last_text > 0 => memo(last_text),
+                    _ => b"N".to_vec(),
+                });
+            }
+            if index % 13 > 0 {
+                part.extend(key("frames"));
+                part.extend(match index % 13 {
+                    1..4 if last_list > 0 => memo(last_list),
+                    other => {
+                        (last_list, memos) = (memos, memos + 1);
+                        let frames: &[u8] = if other % 2 == 0 { b"h\x0dh\x0e" } else { b"h\x0e" };
+                        [b"]\x94(", frames, b"e"].concat()
+                    }
+                });
+            }
+            part.push(b'u');
+            if index == 90 && last_list > 0 {
+                // A known list grows; memos of an action, a key and a frame become others.
+                part.extend([memo(last_list), b"(h\x0de0".to_vec()].concat());
+                part.extend(
+                    [
+                        text("free_completed"),
+                        b"q\x080".to_vec(),
+                        text("other"),
+                        b"q\x060".to_vec(),
+                        frame("h"),
+                        b"q\x0d0".to_vec(),
+                    ]
+                    .concat(),
+                );
+            }
+            file.extend(part);
+        }
+        file.extend(b"eeu.");
+        file
+    }
+
+    #[test]
+    fn events_of_templates_are_those_that_their_opcodes_make() {
+        let [whole, single] =
+            [true, false].map(|templates| History::parse(&varied_events(templates)[..]).unwrap());
+        assert_eq!(whole.devices[0].events.len(), 160);
+        assert_eq!(whole, single);
+        assert_eq!(whole.warnings, single.warnings);
+        let texts = whole.devices[0].events.iter().map(|event| whole.sites.name(event.text).len());
+        assert!((40..55).contains(&texts.sum::<usize>()));
+    }
 }

@@ -1,14 +1,13 @@
-//! Memos that are read in runs: most opcodes of a snapshot are the frames of stacks, and most stacks are
-//! those of other events. Such a stack is recognized by its opcodes, without executing them.
+//! Memos that are read in runs: most opcodes of a snapshot are the frames of stacks.
 
+use super::known_stacks::StackCode;
 use super::{MAX_VALUES, PickleMachine, UNSET};
 use crate::Result;
 use crate::formats::snapshot::pickle::arena::PickleValue;
 use std::io::Read;
 
 impl<R: Read> PickleMachine<'_, R> {
-    /// Executes the buffered BINGET and LONG_BINGET that come next, up to the first that fails: most opcodes
-    /// of a snapshot are frames of stacks.
+    /// Executes the buffered BINGET and LONG_BINGET that come next, up to the first that fails.
     pub(super) fn push_known_memos(&mut self) {
         let bytes = self.source.buffered();
         let mut read = 0;
@@ -34,23 +33,16 @@ impl<R: Read> PickleMachine<'_, R> {
         if !self.values.arena.is_empty_list(list) {
             return Ok(false);
         }
-        let bytes = self.source.buffered();
-        let mut length = 0;
-        loop {
-            match bytes.get(length) {
-                Some(b'h') => length += 2,
-                Some(b'j') => length += 5,
-                Some(b'e') if length > 0 => break,
-                _ => return Ok(false),
+        let code: Box<[u8]> = match self.stacks.find(self.source.buffered()) {
+            None => return Ok(false),
+            Some(StackCode::Known(length, run)) => {
+                self.values.arena.share(list, run);
+                self.source.skip(length + 1);
+                return Ok(true);
             }
-        }
-        let Some(code) = bytes.get(..length) else { return Ok(false) };
-        if let Some(&run) = self.stacks.get(code) {
-            self.values.arena.share(list, run);
-            self.source.skip(length + 1);
-            return Ok(true);
-        }
-        let (mark, code) = (self.stack.len(), Box::from(code));
+            Some(StackCode::New(code)) => code.into(),
+        };
+        let mark = self.stack.len();
         self.push_known_memos();
         if self.source.buffered().first() != Some(&b'e') {
             // A memo that was not stored, or one too many: an error, which its opcode has.
@@ -61,7 +53,7 @@ impl<R: Read> PickleMachine<'_, R> {
         self.source.skip(1);
         self.append(mark)?;
         if let Some(run) = self.values.arena.run_of(list) {
-            self.stacks.insert(code, run);
+            self.stacks.insert(&code, run);
         }
         Ok(true)
     }

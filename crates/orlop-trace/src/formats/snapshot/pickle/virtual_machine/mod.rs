@@ -1,14 +1,18 @@
 //! The pickle virtual machine, without the opcodes that run code.
 
+mod event_template;
 mod known_memos;
+mod known_stacks;
+mod whole_dicts;
 
+use self::event_template::EventTemplate;
+use self::known_stacks::KnownStacks;
 use super::arena::{Chain, FALSE, NodeId, ODD, PickleNode, PickleValue, TRUE};
 use super::code_opcodes::name_of_code;
 use super::convert::NodeConverter;
 use super::source::PickleSource;
 use crate::formats::snapshot::build::SnapshotBuilder;
 use crate::{Result, TraceError};
-use foldhash::HashMap;
 use std::io::Read;
 
 /// The latest protocol.
@@ -29,8 +33,10 @@ pub(super) struct PickleMachine<'b, R> {
     /// The heights of the stack at the marks.
     marks: Vec<usize>,
     memo: Vec<NodeId>,
-    /// The shared runs of the stacks that were read, by the opcodes that push their frames.
-    stacks: HashMap<Box<[u8]>, u32>,
+    /// The stacks that were read.
+    stacks: KnownStacks,
+    /// The opcodes of events that were read.
+    templates: Vec<EventTemplate>,
     line: Vec<u8>,
     /// The current opcode and its offset.
     opcode: u8,
@@ -46,7 +52,8 @@ impl<'b, R: Read> PickleMachine<'b, R> {
             stack: Vec::new(),
             marks: Vec::new(),
             memo: Vec::new(),
-            stacks: HashMap::default(),
+            stacks: KnownStacks::default(),
+            templates: Vec::new(),
             line: Vec::new(),
             opcode: 0,
             offset: 0,
@@ -147,7 +154,10 @@ impl<'b, R: Read> PickleMachine<'b, R> {
     fn container(&mut self) -> Result<()> {
         match self.opcode {
             // EMPTY_DICT, EMPTY_LIST, EMPTY_TUPLE
-            b'}' => self.push_node(PickleNode::Dict(Chain::EMPTY)),
+            b'}' => match self.read_dict()? {
+                true => Ok(()),
+                false => self.push_node(PickleNode::Dict(Chain::EMPTY)),
+            },
             b']' => self.push_node(PickleNode::List(Chain::EMPTY)),
             b')' => self.push_node(PickleNode::Tuple(Chain::EMPTY)),
             // APPENDS, SETITEMS
@@ -334,7 +344,7 @@ impl<'b, R: Read> PickleMachine<'b, R> {
         }
         let before = std::mem::replace(&mut self.memo[index], node);
         if before != UNSET && before != node {
-            self.stacks = HashMap::default();
+            (self.stacks, self.templates) = (KnownStacks::default(), Vec::new());
         }
         Ok(())
     }
