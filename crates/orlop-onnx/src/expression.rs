@@ -145,6 +145,10 @@ impl Span {
     fn floor(self) -> Self {
         Self { min: self.min.floor(), max: self.max.floor() }
     }
+
+    fn ceiling(self) -> Option<Self> {
+        Some(Self { min: self.min.ceiling()?, max: self.max.ceiling()? })
+    }
 }
 
 struct Parser<'a, F> {
@@ -244,7 +248,7 @@ impl<F: FnMut(&str) -> Option<[u64; 2]>> Parser<'_, F> {
         let mut result = self.sum(depth + 1)?;
         match name {
             "floor" => result = result.floor(),
-            "ceiling" | "ceil" => result = result.negate()?.floor().negate()?,
+            "ceiling" | "ceil" => result = result.ceiling()?,
             "Max" | "max" | "Min" | "min" => {
                 let is_min = name.eq_ignore_ascii_case("min");
                 let function = if is_min { Fraction::minimum } else { Fraction::maximum };

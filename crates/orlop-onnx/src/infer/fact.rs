@@ -158,31 +158,31 @@ impl Fact {
         own.len() == other.len() && own.iter().zip(other).all(|(own, &other)| own.is_same(other))
     }
 
-    /// Returns a value about whose sizes and elements only the ranges are known.
-    pub(crate) fn without_factors(&self) -> Self {
-        self.mapped(&mut |range| range.with_factors(None))
+    /// Forgets all about sizes and elements but their ranges.
+    pub(crate) fn forget_factors(&mut self) {
+        self.update_ranges(&mut |range| range.with_factors(None));
     }
 
     /// Applies a function to the sizes and the integers of a tensor. Of the tensors in a sequence, each of
     /// which has sizes of its own, only the ranges stay known.
-    pub(super) fn mapped(&self, function: &mut impl FnMut(Range) -> Range) -> Self {
+    pub(super) fn update_ranges(&mut self, function: &mut impl FnMut(Range) -> Range) {
         match self {
-            Self::Tensor(tensor) => Self::Tensor(Tensor {
-                data_type: tensor.data_type,
-                shape: tensor.shape.as_ref().map(|shape| shape.iter().map(|&size| function(size)).collect()),
-                elements: tensor.elements.as_ref().map(|elements| {
-                    let mapped = |element: &Element| match *element {
-                        Element::Int(range) => Element::Int(function(range)),
-                        real @ Element::Real(..) => real,
-                    };
-                    elements.iter().map(mapped).collect()
-                }),
-            }),
-            Self::Sequence { element, length } => {
-                Self::Sequence { element: Box::new(element.without_factors()), length: function(*length) }
+            Self::Tensor(tensor) => {
+                for size in tensor.shape.iter_mut().flatten() {
+                    *size = function(*size);
+                }
+                for element in tensor.elements.iter_mut().flatten() {
+                    if let Element::Int(range) = element {
+                        *range = function(*range);
+                    }
+                }
             }
-            Self::Optional(inner) => Self::Optional(Box::new(inner.without_factors())),
-            Self::Unknown | Self::Opaque => self.clone(),
+            Self::Sequence { element, length } => {
+                element.forget_factors();
+                *length = function(*length);
+            }
+            Self::Optional(inner) => inner.forget_factors(),
+            Self::Unknown | Self::Opaque => {}
         }
     }
 

@@ -80,8 +80,9 @@ impl Unknowns {
 
     /// Gives an integer an unknown of its own.
     pub(crate) fn add(&mut self, range: Range) -> Range {
+        let range = range.with_factors(None);
         if range.exact().is_some() || self.0.len() >= MAX_COUNT {
-            return range.with_factors(None);
+            return range;
         }
         self.0.push(range);
         let unknown = Unknown::try_from(self.0.len()).unwrap_or(0);
@@ -94,7 +95,7 @@ impl Unknowns {
         let number = i64::try_from(factors.number.get()).map_or(Range::ANY, Range::exactly);
         let unknowns = factors.unknowns.iter().filter_map(|&unknown| (unknown as usize).checked_sub(1));
         let ranges = unknowns.map(|index| self.0.get(index).copied().unwrap_or(Range::ANY));
-        ranges.fold(number, |product, range| product.multiply(range.with_factors(None)))
+        ranges.fold(number, Range::multiply)
     }
 }
 

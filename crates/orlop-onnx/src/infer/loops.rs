@@ -236,7 +236,8 @@ impl Inference<'_> {
         let trips = Range::between(after(run.trips.min()), after(run.trips.max()));
         let mut counters: Option<Counters> = None;
         // A size is not the same one in all iterations.
-        let mut state: Vec<Fact> = start.iter().map(Fact::without_factors).collect();
+        let mut state = start.to_vec();
+        state.iter_mut().for_each(Fact::forget_factors);
         for attempt in 0..MAX_ATTEMPTS {
             let iterations = counters.as_ref().map_or(trips.max(), |counters| counters.iterations.max());
             let number = Range::between(from, from.saturating_add((iterations - 1).max(0)));

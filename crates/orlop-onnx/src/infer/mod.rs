@@ -106,7 +106,7 @@ impl<'a> Inference<'a> {
         let mut values = vec![Fact::Unknown; scope.values.len()];
         let captures = scope.captures.iter().map(|&(_, inner)| inner);
         for (value, fact) in scope.inputs.iter().copied().zip(inputs).chain(captures.zip(captured)) {
-            values[value] = self.completed(&fact);
+            values[value] = self.completed(fact);
         }
         for constant in &scope.constants {
             let claim = || self.claimed(scope, constant.value);
@@ -159,14 +159,15 @@ impl<'a> Inference<'a> {
                 }
                 None => fact,
             };
-            values[output] = self.completed(&fact);
+            values[output] = self.completed(fact);
         }
         Ok(())
     }
 
     /// Gives factors to the integers of a value.
-    fn completed(&mut self, fact: &Fact) -> Fact {
-        fact.mapped(&mut |range| self.unknowns.complete(range))
+    fn completed(&mut self, mut fact: Fact) -> Fact {
+        fact.update_ranges(&mut |range| self.unknowns.complete(range));
+        fact
     }
 
     /// Returns what the file says about a value.

@@ -37,7 +37,7 @@ impl Inference<'_> {
         let mut state: Vec<Fact> =
             inputs[..states].iter().map(|fact| fact.map_or(Fact::Unknown, without_batch)).collect();
         // A size is not the same one in all iterations.
-        state = state.iter().map(Fact::without_factors).collect();
+        state.iter_mut().for_each(Fact::forget_factors);
         for attempt in 0..MAX_ATTEMPTS {
             let facts = self.run(body, state.iter().chain(&slices).cloned().collect())?;
             let results = results(body, &facts);

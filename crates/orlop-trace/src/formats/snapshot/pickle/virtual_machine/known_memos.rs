@@ -1,7 +1,8 @@
 //! Memos that are read in runs: most opcodes of a snapshot are the frames of stacks.
 
 use super::known_stacks::StackCode;
-use super::{MAX_VALUES, PickleMachine, UNSET};
+use super::whole_dicts::memo_of;
+use super::{MAX_VALUES, PickleMachine};
 use crate::Result;
 use crate::formats::snapshot::pickle::arena::PickleValue;
 use std::io::Read;
@@ -10,20 +11,14 @@ impl<R: Read> PickleMachine<'_, R> {
     /// Executes the buffered BINGET and LONG_BINGET that come next, up to the first that fails.
     pub(super) fn push_known_memos(&mut self) {
         let bytes = self.source.buffered();
-        let mut read = 0;
-        while self.stack.len() < MAX_VALUES {
-            let (index, length) = match bytes.get(read..) {
-                Some(&[b'h', index, ..]) => (usize::from(index), 2),
-                Some(&[b'j', a, b, c, d, ..]) => (u32::from_le_bytes([a, b, c, d]) as usize, 5),
-                _ => break,
-            };
-            match self.memo.get(index) {
-                Some(&node) if node != UNSET => self.stack.push(PickleValue::Node(node)),
-                _ => break,
-            }
-            read += length;
+        let mut code = bytes;
+        while self.stack.len() < MAX_VALUES
+            && let Some((node, rest)) = memo_of(&self.memo, code)
+        {
+            self.stack.push(PickleValue::Node(node));
+            code = rest;
         }
-        self.source.skip(read);
+        self.source.skip(bytes.len() - code.len());
     }
 
     /// After MARK, appends the buffered memos that come next to the empty list below them, if APPENDS
