@@ -2,8 +2,7 @@
 //! have the others in common: they are compared in a few pieces, and the event is stored without its dict.
 
 use super::PickleMachine;
-use super::known_stacks::StackCode;
-use super::whole_dicts::{memo_of, number_of};
+use super::whole_dicts::{known_list, memo_of, number_of};
 use crate::formats::snapshot::pickle::arena::{Chain, NodeId, PickleNode, PickleValue};
 use crate::formats::snapshot::records::EventFields;
 use crate::formats::snapshot::words::Word;
@@ -99,19 +98,14 @@ impl<R: Read> PickleMachine<'_, R> {
                     code = rest;
                 }
                 EventSlot::Stack => {
-                    let run = if let Some(stack) = code.strip_prefix(b"]\x94(") {
-                        let Some(StackCode::Known(length, run)) = self.stacks.find(stack) else {
-                            return None;
-                        };
-                        let list = arena.push(PickleNode::List(Chain::EMPTY), 0).ok()?;
-                        arena.share(PickleValue::Node(list), run);
-                        memo.push(list);
-                        code = stack.get(length + 1..)?;
-                        run
-                    } else {
-                        let (list, rest) = memo_of(memo, code)?;
-                        code = rest;
-                        arena.run_of(PickleValue::Node(list))?
+                    let run;
+                    (run, code) = match code.strip_prefix(b"]\x94(") {
+                        Some(stack) => known_list(&mut self.stacks, arena, memo, stack)
+                            .map(|(_, run, rest)| (run, rest))?,
+                        None => {
+                            let (list, rest) = memo_of(memo, code)?;
+                            (arena.run_of(PickleValue::Node(list))?, rest)
+                        }
                     };
                     fields.set_site(self.values.shared_sites.get(&run).copied()?);
                 }

@@ -1,10 +1,10 @@
 //! Dicts that are executed as a whole. Nearly all of a snapshot are the dicts of events: numbers, memos,
 //! texts and a stack that was read before.
 
-use super::known_stacks::StackCode;
+use super::known_stacks::{KnownStacks, StackCode};
 use super::{MAX_VALUES, PickleMachine, UNSET};
 use crate::Result;
-use crate::formats::snapshot::pickle::arena::{Chain, NodeId, ODD, PickleNode, PickleValue};
+use crate::formats::snapshot::pickle::arena::{Chain, NodeId, ODD, PickleArena, PickleNode, PickleValue};
 use std::io::Read;
 
 /// The maximum number of keys and values of a dict that is executed as a whole.
@@ -19,6 +19,23 @@ pub(super) fn memo_of<'c>(memo: &[NodeId], code: &'c [u8]) -> Option<(NodeId, &'
         _ => return None,
     };
     memo.get(index).filter(|&&node| node != UNSET).map(|&node| (node, rest))
+}
+
+/// Adds the list that EMPTY_LIST, MEMOIZE, MARK and the next opcodes make, if it is a known stack. Returns it
+/// with its run, and the opcodes after it.
+#[inline]
+pub(super) fn known_list<'c>(
+    stacks: &mut KnownStacks,
+    arena: &mut PickleArena,
+    memo: &mut Vec<NodeId>,
+    code: &'c [u8],
+) -> Option<(NodeId, u32, &'c [u8])> {
+    let Some(StackCode::Known(length, run)) = stacks.find(code) else { return None };
+    // The offset of an error does not matter here.
+    let list = arena.push(PickleNode::List(Chain::EMPTY), 0).ok()?;
+    memo.push(list);
+    arena.share(PickleValue::Node(list), run);
+    Some((list, run, code.get(length + 1..)?))
 }
 
 /// Returns the number that the next opcode pushes, which is not negative, and the opcodes after it.
@@ -103,13 +120,8 @@ impl<R: Read> PickleMachine<'_, R> {
                     (PickleValue::Node(text), rest.strip_prefix(b"\x94")?)
                 }
                 // EMPTY_LIST, MEMOIZE, MARK and APPENDS
-                [b']', 0x94, b'(', ref rest @ ..] => {
-                    let Some(StackCode::Known(length, run)) = self.stacks.find(rest) else { return None };
-                    let list = arena.push(PickleNode::List(Chain::EMPTY), 0).ok()?;
-                    memo.push(list);
-                    arena.share(PickleValue::Node(list), run);
-                    (PickleValue::Node(list), rest.get(length + 1..)?)
-                }
+                [b']', 0x94, b'(', ref rest @ ..] => known_list(&mut self.stacks, arena, memo, rest)
+                    .map(|(list, _, rest)| (PickleValue::Node(list), rest))?,
                 // SETITEMS
                 [b'u', ref rest @ ..] => return Some(bytes.len() - rest.len()),
                 _ => return None,
