@@ -63,7 +63,7 @@ fn with_own_folders(shell: &Shell, mut report: Report) -> Report {
     report.step("loom", || loom::run(shell, SearchDepth::Short, None));
     report.step("loom --mutate", || mutate::run(shell, SearchDepth::Short, None));
     report.step("san: thread", || san::thread(shell));
-    report.step("san: address", || san::address(shell));
+    report.step("san: address", || san::address(shell, SearchDepth::Short));
     report.step("san: miri", || san::miri(shell, SearchDepth::Short));
     report
 }

@@ -206,7 +206,7 @@ fn main() -> ExitCode {
         Task::San { address, thread, miri, cuda } => {
             let all = !(address || thread || miri || cuda);
             if all || address {
-                report.step("san: address", || san::address(shell));
+                report.step("san: address", || san::address(shell, SearchDepth::Full));
             }
             if all || thread {
                 report.step("san: thread", || san::thread(shell));

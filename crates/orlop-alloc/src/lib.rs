@@ -20,6 +20,7 @@
 //! Allocation: [`AllocatorRef::allocate`] → [`Allocator::allocate`] → a free chunk, or a region from the
 //! [`backing::Backing`]. Free: `Block::drop` → [`Allocator::deallocate`] with the streams that used the
 //! block.
+#![cfg_attr(not(test), deny(clippy::expect_used))]
 
 /// The README's example is a test.
 #[cfg(doctest)]

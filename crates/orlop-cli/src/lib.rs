@@ -3,6 +3,7 @@
 //! The program only parses arguments and formats results; everything else is in the libraries. Another
 //! program that contains it, such as the Python package, calls [`run`].
 
+#![cfg_attr(not(test), deny(clippy::expect_used))]
 #![forbid(unsafe_code)]
 
 mod allocators;

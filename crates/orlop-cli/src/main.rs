@@ -1,5 +1,6 @@
 //! The `orlop` program: replays of traces, and analyses of recordings.
 
+#![cfg_attr(not(test), deny(clippy::expect_used))]
 #![forbid(unsafe_code)]
 
 use orlop_cli::ProgramCommand;

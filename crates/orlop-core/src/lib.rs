@@ -24,6 +24,7 @@
 //! # Ok::<(), orlop_core::Error>(())
 //! ```
 #![no_std]
+#![cfg_attr(not(test), deny(clippy::expect_used))]
 #![forbid(unsafe_code)]
 
 extern crate alloc;

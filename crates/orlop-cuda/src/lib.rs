@@ -27,6 +27,7 @@
 //! | `ops` | copies, casts and fills, on streams |
 //! | `interop` | cudarc's launches and slices |
 //! | `register` | allocators by name, and a device in a context |
+#![cfg_attr(not(test), deny(clippy::expect_used))]
 
 /// The README's example is a test.
 #[cfg(doctest)]

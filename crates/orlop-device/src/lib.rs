@@ -46,6 +46,7 @@
 //! 5. Pages are taken only from free chunks, after their stream was waited for.
 //!
 //! [`Engine::verify`] proves 1 to 4 by walking all metadata.
+#![cfg_attr(not(test), deny(clippy::expect_used))]
 
 /// The README's example is a test.
 #[cfg(doctest)]

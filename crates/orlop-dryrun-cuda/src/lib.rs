@@ -14,6 +14,7 @@
 //! | `machine` | everything that the libraries know |
 //! | `state/` | the parts of that: addresses, memory, contents, streams, kernels, counters |
 //! | `code` | result codes |
+#![cfg_attr(not(test), deny(clippy::expect_used))]
 
 #[cfg(target_os = "linux")]
 mod abi;

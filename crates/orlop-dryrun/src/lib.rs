@@ -1,6 +1,7 @@
 //! Prepares dry runs of PyTorch programs: see the README, which follows.
 //!
 #![doc = include_str!("../README.md")]
+#![cfg_attr(not(test), deny(clippy::expect_used))]
 #![forbid(unsafe_code)]
 //! # Code map
 //!

@@ -85,6 +85,7 @@
 //! copies, and streams cannot be recorded
 //! ([`StreamsNotHonoured`](orlop_alloc::Error::StreamsNotHonoured)): wait for a kernel before the step ends.
 //! So it is on a device whose allocator does not wait for streams.
+#![cfg_attr(not(test), deny(clippy::expect_used))]
 #![forbid(unsafe_code)]
 
 /// The README's example is a test.

@@ -10,6 +10,7 @@
 //! | threads, as debuggers number them | [`os_thread_id`] |
 //! | writing a file completely or not at all | `files`, with the feature `files` |
 //! | calls of user code whose panics are contained | [`shield`] |
+#![cfg_attr(not(test), deny(clippy::expect_used))]
 
 /// The README's example is a test.
 #[cfg(doctest)]

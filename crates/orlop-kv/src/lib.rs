@@ -11,6 +11,7 @@
 //! | numbers | statistics, causes of misses, events | [`KvStats`], [`MissCause`], [`KvEvent`] |
 //!
 //! The crate manages bytes and ids. Attention, and the copies that a pool asks for, are the engine's.
+#![cfg_attr(not(test), deny(clippy::expect_used))]
 #![forbid(unsafe_code)]
 
 /// The README's example is a test.

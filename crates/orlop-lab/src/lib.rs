@@ -32,6 +32,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+#![cfg_attr(not(test), deny(clippy::expect_used))]
 #![forbid(unsafe_code)]
 
 /// The README's example is a test.

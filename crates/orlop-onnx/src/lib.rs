@@ -28,6 +28,7 @@
 //! Weights and inputs are in the memory of the caller. Outputs of reshaping operators are views; outputs of
 //! operators that work element by element may be written over an input with as many elements of the same
 //! size.
+#![cfg_attr(not(test), deny(clippy::expect_used))]
 #![forbid(unsafe_code)]
 
 /// The README's example is a test.

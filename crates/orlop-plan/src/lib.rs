@@ -47,6 +47,7 @@
 //! The crate does not allocate the planned memory. Times are abstract, sizes are bytes, and planners are
 //! deterministic unless their budget is a time.
 
+#![cfg_attr(not(test), deny(clippy::expect_used))]
 #![forbid(unsafe_code)]
 
 /// The README's example is a test.

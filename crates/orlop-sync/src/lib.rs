@@ -19,6 +19,7 @@
 //! Engines keep their data behind these types and need no atomics of their own. Under `--cfg loom` everything
 //! is built from loom's primitives instead of `std`'s. Every atomic ordering has a name ([`ordering!`]), so
 //! that a test can weaken it.
+#![cfg_attr(not(test), deny(clippy::expect_used))]
 
 /// The README's example is a test.
 #[cfg(doctest)]

@@ -26,6 +26,7 @@
 //! assert_eq!(tensor.select(0, 0)?.to_vec::<f32>()?, [0.0, 0.5, 0.5, 3.0]);
 //! # Ok::<(), orlop_tensor::Error>(())
 //! ```
+#![cfg_attr(not(test), deny(clippy::expect_used))]
 
 /// The README's example is a test.
 #[cfg(doctest)]

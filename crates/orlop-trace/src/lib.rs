@@ -20,6 +20,7 @@
 //! # Ok::<(), orlop_trace::TraceError>(())
 //! ```
 
+#![cfg_attr(not(test), deny(clippy::expect_used))]
 #![forbid(unsafe_code)]
 
 /// The README's example is a test.

@@ -57,6 +57,7 @@
 //!
 //! The crate's `examples/` show a small engine, budgets, arenas, plans, a backing of your own, weight files,
 //! out-of-memory reports and recordings: `cargo run --release -p orlop --example decode`.
+#![cfg_attr(not(test), deny(clippy::expect_used))]
 #![forbid(unsafe_code)]
 
 /// The program on the project's first page is a test.

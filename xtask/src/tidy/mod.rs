@@ -64,6 +64,9 @@ pub(crate) fn run(shell: &Shell) -> Result<Outcome> {
             found.add(shell.root(), &path, words::code(&source));
             let owner = members.iter().find(|member| path.starts_with(member.folder().join("src")));
             if let Some(owner) = owner {
+                if owner.is_published() && is_root(&name) {
+                    found.add(shell.root(), &path, packages::root(&source.text));
+                }
                 types.extend(names::of_member(owner, &name, &source));
                 public.add(owner, &source);
             }
@@ -111,6 +114,11 @@ fn is_ours(folder: &Path) -> bool {
     let name = folder.file_name().unwrap_or_default().to_string_lossy();
     let made = name == ".git" || name == "target" || name.starts_with("target-") || name == "testdata";
     !made && name != "shared"
+}
+
+/// Returns `true` for the first file of a library or a program.
+fn is_root(name: &str) -> bool {
+    name.ends_with("/src/lib.rs") || name.ends_with("/src/main.rs")
 }
 
 fn readme(member: &Member) -> Vec<Violation> {

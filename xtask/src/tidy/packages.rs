@@ -1,5 +1,6 @@
 //! Checks what a package of a published crate must have: its licences, links that work without the
-//! repository, the features that docs.rs builds, and no dependency on an unpublished crate.
+//! repository, the features that docs.rs builds, no dependency on an unpublished crate, and a lint against
+//! `expect`.
 
 use super::Violation;
 use crate::workspace::Member;
@@ -25,6 +26,15 @@ pub(super) fn manifest(member: &Member, members: &[Member]) -> Vec<Violation> {
     let needed = member.needs().filter(|need| unpublished.contains(need));
     found.extend(needed.map(|need| format!("{need} is not published: a package cannot depend on it")));
     found.into_iter().map(|message| Violation::error(1, message)).collect()
+}
+
+/// Checks the root of a published library or program: it says what holds for `expect` there. The lint is not
+/// in the workspace's list, because the helper functions of tests may call it.
+pub(super) fn root(text: &str) -> Vec<Violation> {
+    if text.contains("(clippy::expect_used") {
+        return Vec::new();
+    }
+    vec![Violation::error(1, "no `#![cfg_attr(not(test), deny(clippy::expect_used))]`")]
 }
 
 /// Checks the links of a published member's README: it is shown where there is no repository around it.
@@ -77,6 +87,13 @@ mod tests {
         let text = "[a](https://a.example/../b) [b](#b)\n[c](src/c.rs)\n[d](../d/README.md)\n";
         let found = links(text);
         assert_eq!(found.iter().map(|violation| violation.line).collect::<Vec<_>>(), [3]);
+    }
+
+    #[test]
+    fn a_root_says_what_holds_for_expect() {
+        assert_eq!(root("//! Docs.\nmod a;\n").len(), 1);
+        assert!(root("#![cfg_attr(not(test), deny(clippy::expect_used))]\nmod a;\n").is_empty());
+        assert!(root("#![allow(clippy::expect_used, reason = \"children\")]\n").is_empty());
     }
 
     #[test]
