@@ -3,6 +3,7 @@
 use crate::plan_arguments::PlanArguments;
 use crate::plan_input::is_onnx;
 use crate::table;
+use orlop::lab::verdict::quoted;
 
 /// Returns the last sentence of a verdict: the command that writes the plan with all that was given, or the
 /// one that checks the plan that was written.
@@ -55,17 +56,6 @@ fn sentence(words: impl IntoIterator<Item = String>, effect: &str) -> String {
     text + if is_long { "\n  " } else { " " } + effect
 }
 
-/// Quotes an argument for a shell, if it has to be.
-pub(crate) fn quoted(argument: &str) -> String {
-    let argument = table::plain(argument);
-    let is_word = |letter: char| letter.is_ascii_alphanumeric() || "_.-:/=,@+%".contains(letter);
-    if argument.chars().all(is_word) && !argument.starts_with('=') && !argument.is_empty() {
-        argument
-    } else {
-        format!("'{}'", argument.replace('\'', "'\\''"))
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -89,10 +79,5 @@ mod tests {
         }
         let after = line("orlop|plan|--device|0|--|-o.csv");
         assert_eq!(after, "orlop plan --device 0 -o plan.json -- -o.csv writes.");
-    }
-
-    #[test]
-    fn what_a_shell_reads_is_quoted() {
-        assert_eq!(["a=1,2", "=a", "", "a;b", "$x"].map(quoted), ["a=1,2", "'=a'", "''", "'a;b'", "'$x'"]);
     }
 }

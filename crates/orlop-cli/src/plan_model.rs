@@ -1,8 +1,8 @@
 //! Sizes for the inputs of ONNX models, from the command line.
 
 use crate::plan_arguments::PlanArguments;
-use crate::plan_command::quoted;
 use crate::{output, table};
+use orlop::lab::verdict::quoted;
 use orlop::onnx::{InputSize, OnnxError, OnnxFile, OnnxInput, OnnxModel, OnnxReader, UnknownSize};
 use std::collections::BTreeSet;
 use std::ops::RangeInclusive;

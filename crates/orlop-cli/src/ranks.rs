@@ -4,6 +4,7 @@ use crate::output::{self, Failures};
 use crate::table::{self, bytes, count, counted, more, plain};
 use clap::Args;
 use orlop::lab::ranks::{RankComparison, RankReport, SiteSpread};
+use orlop::lab::verdict::quoted;
 use orlop::trace::Recordings;
 use orlop::trace::formats::DeviceLabel;
 use std::fmt::Write as _;
@@ -75,7 +76,7 @@ fn text(report: &RankReport, width: Option<u16>) -> String {
         None => "At the peak its call sites hold what those of the median rank hold.\n".to_owned(),
     };
     // Writing to a String cannot fail.
-    let _ = writeln!(text, "orlop info {name} shows it in full.");
+    let _ = writeln!(text, "orlop info {} shows it in full.", quoted(&worst.name));
     let mut text = table::wrapped(&text);
     if !report.outliers.is_empty() {
         let mut table = table::new_with_text(["peak", "over median", "failed"], "outlier", width);

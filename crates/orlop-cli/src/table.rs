@@ -179,23 +179,21 @@ pub(crate) fn plain(text: &str) -> String {
 }
 
 /// Wraps each line of sentences to [`WIDTH`] characters; what follows its first part is indented by two more.
-/// Numbers stay with their units, and the name of this program with its command. A word that is longer, such
-/// as a path, stays whole.
+/// Numbers stay with their units, the name of this program with its command, and what is in a shell's quotes
+/// together. A word that is longer, such as a path, stays whole.
 pub(crate) fn wrapped(sentences: &str) -> String {
-    const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
-    let is_unit = |word: &str| UNITS.contains(&word.trim_end_matches([',', ';', ':', '.', ')']));
     let mut text = String::new();
     for line in sentences.lines() {
         let sentence = line.trim_start_matches(' ');
         let indentation = line.len() - sentence.len();
         text += &" ".repeat(indentation);
         let mut width = indentation;
-        let mut words = sentence.split(' ').peekable();
-        while let Some(word) = words.next() {
-            let mut part = word.to_owned();
-            if let Some(next) = words.next_if(|next| word == "orlop" || is_unit(next)) {
-                part = part + " " + next;
-            }
+        let words: Vec<&str> = sentence.split(' ').collect();
+        let mut rest = &words[..];
+        while !rest.is_empty() {
+            let (together, others) = rest.split_at(words_together(rest));
+            rest = others;
+            let part = together.join(" ");
             let length = part.chars().count();
             if width > indentation && width + 1 + length > usize::from(WIDTH) {
                 width = indentation + usize::from(INDENTATION);
@@ -210,6 +208,48 @@ pub(crate) fn wrapped(sentences: &str) -> String {
         text.push('\n');
     }
     text
+}
+
+/// Returns the number of the first words that stay in one line. There is at least one.
+fn words_together(words: &[&str]) -> usize {
+    const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
+    let is_unit = |word: &str| UNITS.contains(&word.trim_end_matches([',', ';', ':', '.', ')']));
+    match words {
+        ["orlop", _, rest @ ..] => {
+            // A shell takes the command with its file in one line only.
+            let with_file = 2 + argument_words(rest);
+            let length: usize = words[..with_file].iter().map(|word| word.chars().count() + 1).sum();
+            if length <= usize::from(WIDTH - INDENTATION) { with_file } else { 2 }
+        }
+        [_, next, ..] if is_unit(next) => 2,
+        _ => argument_words(words).max(1),
+    }
+}
+
+/// Returns the number of words of the argument that comes first: more than one only if it is in the quotes of
+/// a shell.
+fn argument_words(words: &[&str]) -> usize {
+    match words {
+        [first, ..] if first.starts_with('\'') => quoted_words(words).unwrap_or(1),
+        _ => words.len().min(1),
+    }
+}
+
+/// Returns the number of words until the quotes that the first begins with are closed, as a shell reads them.
+fn quoted_words(words: &[&str]) -> Option<usize> {
+    let (mut is_open, mut is_escaped) = (false, false);
+    let closes = words.iter().position(|word| {
+        for letter in word.chars() {
+            match letter {
+                _ if is_escaped => is_escaped = false,
+                '\'' => is_open = !is_open,
+                '\\' => is_escaped = !is_open,
+                _ => {}
+            }
+        }
+        !is_open
+    });
+    closes.map(|last| last + 1)
 }
 
 /// Formats a number with commas between thousands.
@@ -256,6 +296,13 @@ mod tests {
             wrapped(&format!("orlop report {path} shows")),
             format!("orlop report\n  {path}\n  shows\n")
         );
+        let named = "orlop report 'a b'\\''s c.pickle' shows";
+        let sentence = format!("{} {named}", "a".repeat(50));
+        assert_eq!(
+            wrapped(&sentence),
+            format!("{}\n  orlop report 'a b'\\''s c.pickle' shows\n", "a".repeat(50))
+        );
+        assert_eq!(wrapped("'tis not closed"), "'tis not closed\n");
         let sentence = format!("  {} 4.94 GiB; orlop info a", "a".repeat(70));
         assert_eq!(wrapped(&sentence), format!("  {}\n    4.94 GiB; orlop info a\n", "a".repeat(70)));
     }

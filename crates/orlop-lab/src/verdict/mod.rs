@@ -106,9 +106,19 @@ pub fn most_urgent_first(devices: &mut [DeviceInfo]) {
     });
 }
 
-/// Returns the name of a file as a shell takes it.
-pub(crate) fn quoted(file: &str) -> String {
-    if file.contains(char::is_whitespace) { format!("'{file}'") } else { file.to_owned() }
+/// Returns an argument as a shell takes it: in quotes, if it has to be. Control characters, which a terminal
+/// would interpret, become question marks.
+#[must_use]
+pub fn quoted(argument: &str) -> String {
+    let argument = argument.replace(char::is_control, "?");
+    let is_word = |letter: char| {
+        letter.is_alphanumeric() || "_.-:/,@+%=".contains(letter) || (cfg!(windows) && letter == '\\')
+    };
+    if argument.chars().all(is_word) && !argument.starts_with('=') && !argument.is_empty() {
+        argument
+    } else {
+        format!("'{}'", argument.replace('\'', "'\\''"))
+    }
 }
 
 fn is_host(device: u32) -> bool {

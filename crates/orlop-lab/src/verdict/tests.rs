@@ -171,6 +171,13 @@ fn a_name_with_spaces_is_quoted() {
 }
 
 #[test]
+fn what_a_shell_reads_is_quoted() {
+    let names = ["a=1,2", "=a", "", "a;b", "$x", "it's", "a\nb", "模型.pkl"];
+    let quoted_names = ["a=1,2", "'=a'", "''", "'a;b'", "'$x'", "'it'\\''s'", "'a?b'", "模型.pkl"];
+    assert_eq!(names.map(quoted), quoted_names);
+}
+
+#[test]
 fn the_device_that_failed_comes_first_and_the_host_last() {
     let history = History::parse(
         "device,time_ns,action,address,bytes\n65536,1,allocate,200,9999\n0,1,allocate,200,512\n\
