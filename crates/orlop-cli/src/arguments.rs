@@ -56,8 +56,9 @@ pub(crate) enum Command {
     WhatIf(WhatIfArguments),
     /// Explains the message of a program that ran out of memory
     ///
-    /// Reads a log or a pasted message of PyTorch, JAX, TensorFlow, vLLM, ONNX Runtime or CUDA, and says what
-    /// its numbers mean: fragmentation, other processes, a limit, or too much live memory.
+    /// Reads a log or a pasted message of PyTorch, JAX, TensorFlow, CuPy, Paddle, RMM, vLLM, llama.cpp,
+    /// ONNX Runtime or CUDA, and says what its numbers mean: fragmentation, other processes, a limit, or too
+    /// much live memory.
     WhyOom(WhyOomArguments),
     /// Plans memory in advance: an offset for each value of an ONNX graph, or for each buffer
     ///

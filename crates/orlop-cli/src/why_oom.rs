@@ -36,8 +36,8 @@ pub(crate) fn run(arguments: &WhyOomArguments) -> Result<(), Failures> {
     let messages = OutOfMemoryMessage::find_all(&String::from_utf8_lossy(&log));
     if messages.is_empty() {
         return Err(format!(
-            "{}: no message about memory that is known (PyTorch, JAX, TensorFlow, vLLM, ONNX Runtime, CUDA); \
-             a recording is read by orlop info",
+            "{}: no message about memory that is known (PyTorch, JAX, TensorFlow, CuPy, Paddle, RMM, \
+             vLLM, llama.cpp, ONNX Runtime, CUDA); a recording is read by orlop info",
             arguments.file.display()
         )
         .into());

@@ -100,7 +100,9 @@ impl OutOfMemoryMessage {
             }
             _ => None,
         };
+        let held = self.this_process.filter(|_| self.framework.is_pool());
         let parts = listed([
+            (held, "held by the pool, its cache included"),
             (self.live, "live"),
             (self.unused, "reserved but unused"),
             (outside, "of this process outside the allocator"),
@@ -128,6 +130,15 @@ impl OutOfMemoryMessage {
                     .to_owned()
             }
             Framework::Vllm => self.vllm_remedy(),
+            Framework::Cupy => self.cupy_remedy(),
+            Framework::Rmm => "The pool is as large as it may be: raise maximum_pool_size, or use \
+                 rmm.mr.CudaAsyncMemoryResource(), which shares the device with other pools."
+                .to_owned(),
+            Framework::LlamaCpp => {
+                "The memory of the device is nearly full: offload fewer layers (--n-gpu-layers), or use a \
+                 shorter --ctx-size, a smaller --ubatch-size, or --cache-type-k q8_0."
+                    .to_owned()
+            }
             Framework::OnnxRuntime => {
                 "The arena of ONNX Runtime could not grow: use smaller inputs, or one arena for all sessions."
                     .to_owned()
@@ -150,6 +161,22 @@ impl OutOfMemoryMessage {
         let missing = self.requested.zip(self.free).map(|(needed, free)| needed.saturating_sub(free));
         let missing = missing.map_or_else(String::new, |bytes| format!(" for {} more", ByteSize(bytes)));
         format!("{length} raise --gpu-memory-utilization{missing}, or use --kv-cache-dtype fp8.")
+    }
+
+    /// Before it fails, CuPy releases all blocks that no array uses.
+    fn cupy_remedy(&self) -> String {
+        let needed = self.this_process.zip(self.requested).map(|(held, more)| held.saturating_add(more));
+        match self.limit.zip(needed) {
+            Some((limit, needed)) if needed > limit => format!(
+                "The limit of the pool is {}: at least {} must go, or raise it by set_limit.",
+                ByteSize(limit),
+                ByteSize(needed - limit)
+            ),
+            _ => "CuPy had released what no array used: free arrays, use smaller ones, or memory that may \
+                  be swapped: \
+                  cupy.cuda.set_allocator(cupy.cuda.MemoryPool(cupy.cuda.malloc_managed).malloc)"
+                .to_owned(),
+        }
     }
 
     fn device_remedy(&self, requested: u64) -> String {
@@ -182,7 +209,14 @@ impl OutOfMemoryMessage {
         let Some((unused, free)) = self.unused.zip(self.free) else {
             return match self.free {
                 Some(free) if free < requested => NEARLY_FULL.to_owned(),
-                _ => "The message does not say what was free: the framework's own log has more.".to_owned(),
+                Some(free) => format!(
+                    "The driver refused with {} free: look for another process at that moment, or a limit of \
+                     the container.",
+                    ByteSize(free)
+                ),
+                None => {
+                    "The message does not say what was free: the framework's own log has more.".to_owned()
+                }
             };
         };
         let both = unused.saturating_add(free);
@@ -239,6 +273,21 @@ impl OutOfMemoryMessage {
                  before the step that fails (TensorFlow: its profiler's memory view)."
                     .to_owned()
             }
+            Framework::Cupy => "To see what holds the memory: compare used_bytes() and total_bytes() of \
+                 cupy.get_default_memory_pool(), and run under cupy.cuda.memory_hooks.LineProfileHook()."
+                .to_owned(),
+            Framework::Paddle => "To see what is cached: compare paddle.device.cuda.memory_allocated() and \
+                 paddle.device.cuda.memory_reserved() before the step that fails."
+                .to_owned(),
+            Framework::Rmm => {
+                "To see what holds the memory: call rmm.enable_logging(log_file_name=\"rmm.csv\") before the \
+                 run, then orlop info on the log"
+                    .to_owned()
+            }
+            Framework::LlamaCpp => {
+                "To see what holds the memory: the lines with `buffer size` before the message add up to it."
+                    .to_owned()
+            }
             Framework::Vllm => {
                 "To see how many tokens fit, and what is reused: orlop kv TRACE --model NAME --pool SIZE"
                     .to_owned()
@@ -251,6 +300,11 @@ impl OutOfMemoryMessage {
 }
 
 impl Framework {
+    /// Whether its message has what the pool holds, and not what is live.
+    fn is_pool(self) -> bool {
+        matches!(self, Self::Cupy | Self::Paddle)
+    }
+
     fn is_torch_device(self) -> bool {
         matches!(self, Self::Torch | Self::TorchHip | Self::TorchXpu | Self::TorchNpu)
     }

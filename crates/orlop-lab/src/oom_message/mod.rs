@@ -1,8 +1,7 @@
 //! Messages of allocators that ran out of memory: most reports of a failure contain nothing else.
 //!
-//! [`OutOfMemoryMessage::find_all`] reads the messages of PyTorch, JAX, TensorFlow, vLLM and ONNX Runtime
-//! from a
-//! log, and [`OutOfMemoryMessage::verdict`] says what their numbers mean.
+//! [`OutOfMemoryMessage::find_all`] reads the messages of PyTorch, JAX, TensorFlow, CuPy, Paddle, RMM, vLLM,
+//! llama.cpp and ONNX Runtime from a log, and [`OutOfMemoryMessage::verdict`] says what their numbers mean.
 //!
 //! ```
 //! use orlop_lab::oom_message::OutOfMemoryMessage;
@@ -18,6 +17,7 @@
 mod bfc;
 mod explain;
 mod others;
+mod pools;
 mod scan;
 #[cfg(test)]
 mod tests;
@@ -53,7 +53,7 @@ pub struct OutOfMemoryMessage {
     pub private_pools: Option<u64>,
     /// The limit of the process, if that is less than the device's memory.
     pub limit: Option<u64>,
-    /// What this process has of the device, libraries included.
+    /// What this process has of the device, libraries included; of CuPy and Paddle, what their pools have.
     pub this_process: Option<u64>,
     /// What other processes have of the device, together.
     pub other_processes: u64,
@@ -86,6 +86,14 @@ pub enum Framework {
     Xla,
     /// TensorFlow, or its BFC allocator, which XLA uses, too.
     Bfc,
+    /// CuPy's pool.
+    Cupy,
+    /// Paddle's allocator.
+    Paddle,
+    /// The pool of RMM, RAPIDS' memory manager.
+    Rmm,
+    /// llama.cpp, or another program on ggml.
+    LlamaCpp,
     /// vLLM, whose KV cache has no room for one sequence.
     Vllm,
     /// ONNX Runtime's arena.
@@ -103,6 +111,7 @@ impl OutOfMemoryMessage {
         let mut found = bfc::messages(log);
         found.extend(torch::messages(log));
         found.extend(xla::messages(log));
+        found.extend(pools::messages(log));
         found.extend(others::messages(log));
         found.sort_by_key(|&(at, _)| at);
         let mut messages: Vec<Self> = Vec::new();

@@ -1,16 +1,23 @@
-//! Messages without the numbers of an allocator: of vLLM, ONNX Runtime, CUDA's libraries and CUDA itself.
+//! Messages without the numbers of an allocator: of llama.cpp, vLLM, ONNX Runtime, CUDA's libraries and CUDA
+//! itself.
 
 use super::scan::{after, before, size_after, size_at_start, start_of};
 use super::{Framework, OutOfMemoryMessage};
 
-/// What CUDA calls it: the runtime, the driver, and what NCCL and llama.cpp make of it.
-const CUDA: [&str; 5] = [
+/// What CUDA calls it: the runtime, the driver, and what NCCL and llama.cpp make of it; and what llama.cpp
+/// writes of other devices, and after all of them.
+const DEVICE: [&str; 7] = [
     "CUDA error: out of memory",
     "CUDA_ERROR_OUT_OF_MEMORY",
     "cudaErrorMemoryAllocation",
     "'out of memory'",
     "cudaMalloc failed: out of memory",
+    VULKAN,
+    BUFFER,
 ];
+
+const VULKAN: &str = "ggml_vulkan: Device memory allocation of size ";
+const BUFFER: &str = " buffer of size ";
 
 /// The statuses of CUDA's libraries, with their names.
 const LIBRARIES: [(&str, &str); 5] = [
@@ -42,11 +49,12 @@ const ONE_FAILURE: usize = 400;
 /// Returns the messages with their positions in the log.
 pub(super) fn messages(log: &str) -> Vec<(usize, OutOfMemoryMessage)> {
     let mut found = Vec::new();
-    let mut places: Vec<usize> =
-        CUDA.iter().flat_map(|start| log.match_indices(start)).map(|(at, _)| at).collect();
-    places.sort_unstable();
-    places.dedup_by(|next, first| *next - *first < ONE_FAILURE);
-    found.extend(places.into_iter().map(|at| (at, cuda(log, at))));
+    let places = DEVICE.iter().flat_map(|start| log.match_indices(start));
+    let mut places: Vec<_> =
+        places.filter_map(|(at, start)| Some((at, device_message(log, at, start)?))).collect();
+    places.sort_by_key(|&(at, _)| at);
+    places.dedup_by(|(next, _), (first, _)| *next - *first < ONE_FAILURE);
+    found.extend(places);
     for (status, name) in LIBRARIES {
         let mut message = OutOfMemoryMessage::new(Framework::CudaLibrary);
         message.device = Some(name.to_owned());
@@ -63,16 +71,29 @@ pub(super) fn messages(log: &str) -> Vec<(usize, OutOfMemoryMessage)> {
     found
 }
 
-/// llama.cpp writes `allocating 8192.00 MiB on device 0: cudaMalloc failed: out of memory`.
-fn cuda(log: &str, at: usize) -> OutOfMemoryMessage {
-    let mut message = OutOfMemoryMessage::new(Framework::Cuda);
+/// Reads one of the [`DEVICE`] texts. `None` if it is no failure.
+fn device_message(log: &str, at: usize, start: &str) -> Option<OutOfMemoryMessage> {
     let line = before(log, at, BEFORE).lines().next_back().unwrap_or_default();
-    if let Some((before, rest)) = line.rsplit_once(" on device ") {
+    let rest = start_of(log.get(at..)?, BEFORE);
+    let mut message = OutOfMemoryMessage::new(Framework::LlamaCpp);
+    if start == VULKAN {
+        message.requested = Some(size_after(rest, VULKAN)?);
+        message.device = Some("Vulkan".to_owned());
+    } else if start == BUFFER {
+        // `ggml_gallocr_reserve_n: failed to allocate CUDA1 buffer of size 10345253120`, and without a name.
+        let (_, name) = line.rsplit_once("failed to allocate")?;
+        let name = name.trim_start();
+        message.device = Some(if name.is_empty() { "CPU".to_owned() } else { name.to_owned() });
+        message.requested = Some(size_after(rest, BUFFER).filter(|_| !name.contains(' '))?);
+    } else if let Some((before, rest)) = line.rsplit_once(" on device ") {
+        // `allocating 8192.00 MiB on device 0: cudaMalloc failed: out of memory`
         message.requested = before.rsplit_once("allocating ").and_then(|(_, size)| size_at_start(size));
         let number: String = rest.chars().take_while(char::is_ascii_digit).collect();
         message.device = (!number.is_empty()).then(|| format!("GPU {number}"));
+    } else {
+        message.framework = Framework::Cuda;
     }
-    message
+    Some(message)
 }
 
 /// Reads `…max seq len (131072), (16.00 GiB KV cache is needed, which is larger than the available KV cache

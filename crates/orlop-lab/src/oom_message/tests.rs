@@ -308,6 +308,18 @@ fn engines_and_libraries() {
         one("ggml_backend_cuda_buffer_type_alloc_buffer: allocating 8192.00 MiB on device 1: cudaMalloc \
         failed: out of memory");
     assert_eq!((llama.device.as_deref(), llama.requested), (Some("GPU 1"), Some(8 * GIB)));
+    let echo = "0.1.2 E ggml_gallocr_reserve_n_impl: failed to allocate CUDA1 buffer of size 10345253120\n";
+    let first = "E ggml_backend_cuda_buffer_type_alloc_buffer: allocating 9866.00 MiB on device 1: \
+         cudaMalloc failed: out of memory\n";
+    assert_eq!(one(&[first, echo].concat()).device.as_deref(), Some("GPU 1"));
+    let alone = one(echo);
+    assert_eq!((alone.device.as_deref(), alone.requested), (Some("CUDA1"), Some(10_345_253_120)));
+    assert!(alone.verdict().remedy.contains("--n-gpu-layers"));
+    let vulkan = one("ggml_vulkan: Device memory allocation of size 3959422976 failed.\n");
+    assert_eq!((vulkan.framework, vulkan.requested), (Framework::LlamaCpp, Some(3_959_422_976)));
+    let host = one("ggml_backend_cpu_buffer_type_alloc_buffer: failed to allocate buffer of size 4096");
+    assert_eq!(host.device.as_deref(), Some("CPU"));
+    assert!(OutOfMemoryMessage::find_all("CPU model buffer of size 4096").is_empty());
 }
 
 #[test]

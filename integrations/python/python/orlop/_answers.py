@@ -72,7 +72,7 @@ def describe(
 def why_oom(error: str | BaseException) -> OomMessages:
     """Explains the messages about memory in a log or in an exception.
 
-    Known are those of PyTorch, JAX, TensorFlow, vLLM, ONNX Runtime and CUDA.
+    Known are those of PyTorch, JAX, TensorFlow, CuPy, Paddle, RMM, vLLM, llama.cpp, ONNX Runtime and CUDA.
 
     Raises:
         RecordingError: There is no such message.
