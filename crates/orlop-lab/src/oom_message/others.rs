@@ -43,7 +43,7 @@ const VLLM_LENGTH: usize = 600;
 /// What llama.cpp writes before CUDA's words is within this many bytes.
 const BEFORE: usize = 200;
 
-/// One failure names itself up to this many bytes apart, in several words.
+/// One failure names itself up to this many bytes apart, in several words. The first with numbers stays.
 const ONE_FAILURE: usize = 400;
 
 /// Returns the messages with their positions in the log.
@@ -53,7 +53,13 @@ pub(super) fn messages(log: &str) -> Vec<(usize, OutOfMemoryMessage)> {
     let mut places: Vec<_> =
         places.filter_map(|(at, start)| Some((at, device_message(log, at, start)?))).collect();
     places.sort_by_key(|&(at, _)| at);
-    places.dedup_by(|(next, _), (first, _)| *next - *first < ONE_FAILURE);
+    places.dedup_by(|(next, message), (first, kept)| {
+        let is_same = *next - *first < ONE_FAILURE;
+        if is_same && kept.requested.is_none() {
+            std::mem::swap(message, kept);
+        }
+        is_same
+    });
     found.extend(places);
     for (status, name) in LIBRARIES {
         let mut message = OutOfMemoryMessage::new(Framework::CudaLibrary);

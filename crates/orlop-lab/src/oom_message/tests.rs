@@ -312,6 +312,7 @@ fn engines_and_libraries() {
     let first = "E ggml_backend_cuda_buffer_type_alloc_buffer: allocating 9866.00 MiB on device 1: \
          cudaMalloc failed: out of memory\n";
     assert_eq!(one(&[first, echo].concat()).device.as_deref(), Some("GPU 1"));
+    assert_eq!(one(&["CUDA error: out of memory\n", echo].concat()).requested, Some(10_345_253_120));
     let alone = one(echo);
     assert_eq!((alone.device.as_deref(), alone.requested), (Some("CUDA1"), Some(10_345_253_120)));
     assert!(alone.verdict().remedy.contains("--n-gpu-layers"));
