@@ -1,7 +1,7 @@
 //! Messages without the numbers of an allocator: of llama.cpp, vLLM, ONNX Runtime, CUDA's libraries and CUDA
 //! itself.
 
-use super::scan::{after, before, size_after, size_at_start, start_of};
+use super::scan::{after, before, digits_at_start, size_after, size_at_start, start_of};
 use super::{Framework, OutOfMemoryMessage};
 
 /// What CUDA calls it: the runtime, the driver, and what NCCL and llama.cpp make of it; and what llama.cpp
@@ -89,13 +89,15 @@ fn device_message(log: &str, at: usize, start: &str) -> Option<OutOfMemoryMessag
         // `ggml_gallocr_reserve_n: failed to allocate CUDA1 buffer of size 10345253120`, and without a name.
         let (_, name) = line.rsplit_once("failed to allocate")?;
         let name = name.trim_start();
+        if name.contains(' ') {
+            return None;
+        }
         message.device = Some(if name.is_empty() { "CPU".to_owned() } else { name.to_owned() });
-        message.requested = Some(size_after(rest, BUFFER).filter(|_| !name.contains(' '))?);
+        message.requested = Some(size_after(rest, BUFFER)?);
     } else if let Some((before, rest)) = line.rsplit_once(" on device ") {
         // `allocating 8192.00 MiB on device 0: cudaMalloc failed: out of memory`
         message.requested = before.rsplit_once("allocating ").and_then(|(_, size)| size_at_start(size));
-        let number: String = rest.chars().take_while(char::is_ascii_digit).collect();
-        message.device = (!number.is_empty()).then(|| format!("GPU {number}"));
+        message.device = digits_at_start(rest).map(|number| format!("GPU {number}"));
     } else {
         message.framework = Framework::Cuda;
     }
@@ -114,10 +116,7 @@ fn vllm(text: &str) -> OutOfMemoryMessage {
         message.free = size_after(rest, "available KV cache memory (");
     }
     let tokens = ["estimated maximum model length is ", "can be stored in KV cache ("];
-    message.fitting_tokens = tokens.iter().find_map(|marker| {
-        let rest = after(text, marker)?;
-        let digits = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
-        rest.get(..digits)?.parse().ok()
-    });
+    message.fitting_tokens =
+        tokens.iter().find_map(|marker| digits_at_start(after(text, marker)?)?.parse().ok());
     message
 }

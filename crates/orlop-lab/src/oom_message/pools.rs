@@ -1,7 +1,7 @@
 //! Messages of pools, which tell what they hold of the device, cached memory included: CuPy's, Paddle's and
 //! RMM's.
 
-use super::scan::{after, size_after, size_at_start, start_of};
+use super::scan::{after, digits_at_start, size_after, size_at_start, start_of, with_binary_units};
 use super::{Framework, OutOfMemoryMessage};
 
 /// How CuPy's messages begin, since version 7 and before it.
@@ -54,11 +54,8 @@ fn cupy(text: &str, start: &str) -> Option<OutOfMemoryMessage> {
 /// memory is only 12.750000MB.`, and the older forms without the second size. The units are binary.
 fn paddle(text: &str) -> Option<OutOfMemoryMessage> {
     let mut message = OutOfMemoryMessage::new(Framework::Paddle);
-    let number: String = after(text, PADDLE)?.chars().take_while(char::is_ascii_digit).collect();
-    message.device = (!number.is_empty()).then(|| format!("GPU {number}"));
-    let binary = ["kB", "MB", "GB", "TB"]
-        .iter()
-        .fold(text.to_owned(), |text, unit| text.replace(unit, &format!("{}iB", unit[..1].to_uppercase())));
+    message.device = digits_at_start(after(text, PADDLE)?).map(|number| format!("GPU {number}"));
+    let binary = with_binary_units(text);
     message.requested = Some(size_after(&binary, "Cannot allocate ")?);
     let held = binary
         .split_once(" memory has been allocated")
@@ -80,14 +77,7 @@ fn bytes_after(text: &str, marker: &str) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    const MIB: u64 = 1 << 20;
-
-    fn one(log: &str) -> OutOfMemoryMessage {
-        let mut found = OutOfMemoryMessage::find_all(log);
-        assert_eq!(found.len(), 1, "{found:?}");
-        found.remove(0)
-    }
+    use crate::oom_message::tests::{MIB, one};
 
     #[test]
     fn cupy_tells_what_its_pool_holds() {

@@ -56,6 +56,18 @@ pub(super) fn short_size_after(text: &str, marker: &str) -> Option<u64> {
     format!("{number}{unit}").parse().ok().map(|ByteSize(bytes)| bytes)
 }
 
+/// The digits at the start of a text, at least one.
+pub(super) fn digits_at_start(text: &str) -> Option<&str> {
+    let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    text.get(..end).filter(|digits| !digits.is_empty())
+}
+
+/// The text with the units that are meant where those of decimal sizes are written: `7.5kB` is `7.5KiB`.
+pub(super) fn with_binary_units(text: &str) -> String {
+    let units = [("kB", "KiB"), ("KB", "KiB"), ("MB", "MiB"), ("GB", "GiB"), ("TB", "TiB")];
+    units.iter().fold(text.to_owned(), |text, (written, meant)| text.replace(written, meant))
+}
+
 /// The size at the start of a text.
 pub(super) fn size_at_start(text: &str) -> Option<u64> {
     let text = text.trim_start();

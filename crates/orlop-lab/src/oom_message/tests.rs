@@ -3,14 +3,15 @@
 use super::*;
 
 const GIB: u64 = 1 << 30;
-const MIB: u64 = 1 << 20;
+pub(super) const MIB: u64 = 1 << 20;
 
 /// A size as messages round it: two decimals of a GiB.
 fn gib(hundredths: u64) -> Option<u64> {
     Some(u64::try_from(u128::from(hundredths) * u128::from(GIB) / 100).unwrap())
 }
 
-fn one(text: &str) -> OutOfMemoryMessage {
+/// Reads the only message of a text.
+pub(super) fn one(text: &str) -> OutOfMemoryMessage {
     let mut found = OutOfMemoryMessage::find_all(text);
     assert_eq!(found.len(), 1, "{text}: {found:?}");
     found.remove(0)

@@ -1,6 +1,8 @@
 //! Messages of PyTorch, of all forms since PyTorch 1.0.
 
-use super::scan::{after, size_after, size_at_start, size_before, until_next};
+use super::scan::{
+    after, digits_at_start, size_after, size_at_start, size_before, until_next, with_binary_units,
+};
 use super::{Framework, OutOfMemoryMessage};
 
 /// A message ends here: the next line begins something else. No form has more characters.
@@ -70,7 +72,7 @@ fn read(text: &str, framework: Framework) -> OutOfMemoryMessage {
 
 /// Metal's sizes are in GB and mean GiB.
 fn read_mps(text: &str, message: &mut OutOfMemoryMessage) {
-    let binary = text.replace("GB", "GiB").replace("MB", "MiB").replace("KB", "KiB");
+    let binary = with_binary_units(text);
     message.device = Some("MPS".to_owned());
     message.requested = size_after(&binary, REQUEST);
     message.live = size_after(&binary, "MPS allocated: ");
@@ -85,9 +87,7 @@ fn read_device(text: &str, message: &mut OutOfMemoryMessage) {
     message.requested = size_after(text, REQUEST);
     let prefix = if message.framework == Framework::TorchNpu { "(NPU " } else { "GPU " };
     message.device = after(text, prefix).and_then(|rest| {
-        let rest = rest.trim_start();
-        let digits = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
-        let number = rest.get(..digits).filter(|number| !number.is_empty())?;
+        let number = digits_at_start(rest.trim_start())?;
         Some(format!("{} {number}", prefix.trim_matches(['(', ' '])))
     });
     if text.contains("total capacity;") {
