@@ -164,7 +164,7 @@ pub(crate) fn bench(shell: &Shell, names: &[String], args: &[String]) -> Result<
 /// Builds the program that checks and measures CUDA's allocators, and runs it unless it is to be copied to
 /// another machine.
 pub(crate) fn gpu(shell: &Shell, simulated: bool, build_only: bool) -> Result<Outcome> {
-    for example in ["gpu", "gpu_costs"] {
+    for example in ["gpu", "gpu_costs", "gpu_facts"] {
         shell.run_loud(&mut shell.cargo(&[
             "build",
             "--release",

@@ -135,9 +135,10 @@ impl SimulationConfig {
         self
     }
 
-    /// Sets whether `cuMemFree` and `cuMemFreeHost` wait for the device. Real drivers do, and no
-    /// documentation says so. Without it, a free is an access of the host, which races with work that has
-    /// not finished. By default they wait if the environment has the variable `ORLOP_CUDASIM_LENIENT`.
+    /// Sets whether `cuMemFree`, `cuMemFreeHost` and `cuMemHostUnregister` wait for the device. Real drivers
+    /// are said to, and no documentation promises it. Without it, a free is an access of the host, which
+    /// races with work that has not finished. By default they wait if the environment has the variable
+    /// `ORLOP_CUDASIM_LENIENT`.
     #[must_use]
     pub fn waiting_frees(mut self, frees_wait: bool) -> Self {
         self.frees_wait = frees_wait;

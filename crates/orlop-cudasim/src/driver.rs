@@ -35,6 +35,8 @@ pub(crate) struct Driver {
     pub(crate) freed_events: Vec<(u64, u64)>,
     pub(crate) devices: Vec<SimDevice>,
     pub(crate) streams: BTreeMap<u64, Stream>,
+    /// Streams so far.
+    pub(crate) stream_count: u64,
     /// The streams with operations that have not completed.
     pub(crate) busy: BTreeSet<u64>,
     /// Per-thread default streams, by thread and device.
@@ -78,6 +80,7 @@ impl Driver {
             freed_events: Vec::new(),
             devices: Vec::new(),
             streams: BTreeMap::new(),
+            stream_count: 0,
             busy: BTreeSet::new(),
             thread_streams: HashMap::new(),
             events: HashMap::new(),
@@ -133,7 +136,9 @@ impl Driver {
         let (handle, submitted) = self.freed_streams.pop().unwrap_or_else(|| (self.handle(), 0));
         let queue = self.order.add_queue();
         let completed = submitted;
-        self.streams.insert(handle, Stream { device, queue, submitted, completed, ..stream });
+        self.stream_count += 1;
+        let number = self.stream_count;
+        self.streams.insert(handle, Stream { device, number, queue, submitted, completed, ..stream });
         handle
     }
 

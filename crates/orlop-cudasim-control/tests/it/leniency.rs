@@ -37,6 +37,12 @@ fn pools_do_not_wait_for_pending_frees() {
     }
 }
 
+fn number(stream: &Arc<CudaStream>) -> u64 {
+    let mut number = 0;
+    assert_eq!(cu!(cuStreamGetId(stream.cu_stream(), &raw mut number)), OK);
+    number
+}
+
 #[test]
 fn handles_of_streams_and_events_are_given_again() {
     for is_unique in [false, true] {
@@ -44,6 +50,7 @@ fn handles_of_streams_and_events_are_given_again() {
         let [_kept, first] = [(); 2].map(|()| context.new_stream().expect("a stream"));
         long_kernel(&driver, &first);
         let old = first.cu_stream();
+        let old_number = number(&first);
         let mut event = ptr::null_mut();
         assert_eq!(cu!(cuEventCreate(&raw mut event, 2)), OK);
         assert_eq!(cu!(cuEventRecord(event, old)), OK);
@@ -55,6 +62,8 @@ fn handles_of_streams_and_events_are_given_again() {
         assert_eq!(cu!(cuEventSynchronize(event)), OK);
         let third = context.new_stream().expect("a stream");
         assert_eq!(third.cu_stream() == old, !is_unique);
+        // "The Id is unique for the life of the program", also of a stream with an old handle.
+        assert_ne!(number(&third), old_number);
         third.synchronize().expect("nothing to wait for");
         assert_eq!(cu!(cuEventDestroy_v2(event)), OK);
         let mut again = ptr::null_mut();

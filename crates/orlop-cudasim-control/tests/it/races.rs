@@ -160,6 +160,27 @@ fn a_synchronous_free_waits_for_every_stream() {
     }
 }
 
+/// Memory of the program that the device uses no more, as above.
+#[test]
+fn host_memory_is_unregistered_without_a_wait() {
+    for waits in [true, false] {
+        let (driver, context) = start_with(&SimulationConfig::new().waiting_frees(waits));
+        let stream = context.new_stream().expect("a stream");
+        let mut bytes = vec![0_u8; 4096];
+        let own = bytes.as_mut_ptr().cast::<std::ffi::c_void>();
+        assert_eq!(cu!(cuMemHostRegister_v2(own, 4096, 0)), OK);
+        let run = write("long", own.expose_provenance(), 4096).takes(std::time::Duration::from_millis(5));
+        driver.run_kernel(handle(&stream), run).expect("ok");
+        assert_eq!(cu!(cuMemHostUnregister(own)), OK);
+        let races = driver.take_races();
+        if waits {
+            assert_eq!(races, []);
+        } else {
+            assert_eq!((&*races[0].earlier.name, &*races[0].later.name), ("long", "cuMemHostUnregister"));
+        }
+    }
+}
+
 #[test]
 fn work_on_memory_that_was_freed_under_it_is_an_illegal_address() {
     let (driver, context) = start();

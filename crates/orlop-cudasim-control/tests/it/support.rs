@@ -1,7 +1,7 @@
 //! What the tests share.
 
 use cudarc::driver::{CudaContext, CudaStream, sys};
-use orlop_cudasim_control::{ExclusiveDriver, SimulatedDriver, SimulationConfig};
+use orlop_cudasim_control::{ExclusiveDriver, RaceReport, SimulatedDriver, SimulationConfig};
 use std::sync::Arc;
 
 /// Calls a function of the driver.
@@ -18,6 +18,26 @@ pub(crate) const OK: sys::CUresult = sys::CUresult::CUDA_SUCCESS;
 /// Starts the driver anew for one test.
 pub(crate) fn driver(config: &SimulationConfig) -> ExclusiveDriver {
     SimulatedDriver::exclusive(config).expect("the simulated driver is built with the tests")
+}
+
+/// The driver that runs the kernels of compilers: the simulated one, or the machine's own if
+/// `ORLOP_TEST_REAL_DRIVER` is set. That one shows that the results which the tests expect are a GPU's.
+pub(crate) struct KernelDriver(Option<ExclusiveDriver>);
+
+impl KernelDriver {
+    pub(crate) fn start() -> Self {
+        let is_real = std::env::var_os("ORLOP_TEST_REAL_DRIVER").is_some();
+        Self((!is_real).then(|| driver(&SimulationConfig::new())))
+    }
+
+    /// Returns the simulated driver, which finds races and refuses what it cannot run.
+    pub(crate) fn simulated(&self) -> Option<&ExclusiveDriver> {
+        self.0.as_ref()
+    }
+
+    pub(crate) fn take_races(&self) -> Vec<RaceReport> {
+        self.0.as_ref().map_or_else(Vec::new, |driver| driver.take_races())
+    }
 }
 
 /// Starts the driver with the default configuration, and returns a context of its device.

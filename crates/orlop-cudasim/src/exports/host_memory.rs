@@ -66,7 +66,7 @@ calls! {
         let found = driver.memory.allocations.get(&address).copied();
         let found = found.filter(|found| found.kind == SimMemory::Registered);
         let found = found.ok_or(Failure::HOST_MEMORY_NOT_REGISTERED)?;
-        driver.synchronize_device(found.device)?;
+        driver.before_free("cuMemHostUnregister", found)?;
         driver.release_memory(address)
     }
 }

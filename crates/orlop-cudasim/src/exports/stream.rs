@@ -84,7 +84,7 @@ calls! {
 
     fn cuStreamGetId(stream: u64, number: Out<u64>) Context |driver| {
         let id = driver.stream_of(stream)?;
-        number.set(id)
+        number.set(driver.stream(id)?.number)
     }
 
     fn cuLaunchHostFunc(stream: u64, function: HostFunction, data: usize) Context |driver| {

@@ -15,6 +15,8 @@ use std::os::fd::{FromRawFd, IntoRawFd};
 /// `CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR` and `_FABRIC`.
 const FILE_DESCRIPTOR: i32 = 1;
 const FABRIC: i32 = 8;
+/// Where `gpuDirectRDMACapable` is in the flags of an allocation's properties.
+const RDMA: usize = 1;
 
 /// Returns the device of an allocation's properties.
 fn device_of(driver: &DriverGuard, properties: &AllocationProperties) -> Outcome<usize> {
@@ -68,14 +70,11 @@ calls! {
         }
         let properties = properties.get()?;
         let device = device_of(driver, &properties)?;
-        // `gpuDirectRDMACapable`.
-        let is_rdma = properties.flags[1] != 0;
+        let is_rdma = properties.flags[RDMA] != 0;
         if is_rdma && !driver.config.has_rdma {
             return Err(Failure::INVALID_VALUE);
         }
-        let created = driver.create_physical(bytes, device, properties.handle_types)?;
-        driver.rdma_pages += u64::from(is_rdma);
-        handle.set(created)
+        handle.set(driver.create_physical(bytes, device, properties.handle_types, is_rdma)?)
     }
 
     fn cuMemRelease(handle: u64) Init |driver| { driver.release_physical(handle) }
@@ -127,10 +126,12 @@ calls! {
         properties: Out<AllocationProperties>,
         handle: u64,
     ) Init |driver| {
-        let (device, handle_types) = driver.properties_of_physical(handle)?;
-        let id = i32::try_from(device).unwrap_or(i32::MAX);
+        let found = driver.physical(handle)?;
+        let id = i32::try_from(found.device).unwrap_or(i32::MAX);
         let location = MemoryLocation { kind: LOCATION_DEVICE, id };
-        properties.set(AllocationProperties { kind: 1, handle_types, location, win32: 0, flags: [0; 8] })
+        let (handle_types, mut flags) = (found.handle_types, [0; 8]);
+        flags[RDMA] = u8::from(found.is_rdma);
+        properties.set(AllocationProperties { kind: 1, handle_types, location, win32: 0, flags })
     }
 
     fn cuMemExportToShareableHandle(shareable: Out<u8>, handle: u64, kind: i32, flags: u64) Init |driver| {

@@ -39,7 +39,13 @@ impl Driver {
         Ok(())
     }
 
-    pub(crate) fn create_physical(&mut self, bytes: usize, device: usize, handle_types: i32) -> Outcome<u64> {
+    pub(crate) fn create_physical(
+        &mut self,
+        bytes: usize,
+        device: usize,
+        handle_types: i32,
+        is_rdma: bool,
+    ) -> Outcome<u64> {
         self.needs_vmm()?;
         if !self.is_granular(bytes) {
             return Err(Failure::INVALID_VALUE);
@@ -48,17 +54,24 @@ impl Driver {
         let taken = self.memory.take_physical(bytes, self.config.has_poison);
         let offset = taken.inspect_err(|_| self.uncharge(device, bytes))?;
         let handle = self.handle();
-        let elsewhere = None;
-        let created =
-            PhysicalAllocation { device, bytes, offset, handle_types, elsewhere, handles: 1, mappings: 0 };
+        let created = PhysicalAllocation {
+            device,
+            bytes,
+            offset,
+            handle_types,
+            is_rdma,
+            elsewhere: None,
+            handles: 1,
+            mappings: 0,
+        };
         self.vmm.physical.insert(handle, created);
+        self.rdma_pages += u64::from(is_rdma);
         Ok(handle)
     }
 
     /// Describes physical memory for other processes, if it was created for this type of handle.
     pub(crate) fn export_physical(&mut self, handle: u64, handle_type: i32) -> Outcome<ExportedMemory> {
-        let found = self.vmm.physical.get(&handle).filter(|found| found.handles > 0);
-        let found = found.ok_or(Failure::INVALID_VALUE)?;
+        let found = self.physical(handle)?;
         // What came from another process is not exported on: its description would name this process.
         if found.handle_types & handle_type == 0 || found.elsewhere.is_some() {
             return Err(Failure::INVALID_VALUE);
@@ -92,6 +105,7 @@ impl Driver {
             bytes,
             offset: place,
             handle_types: 0,
+            is_rdma: false,
             elsewhere,
             handles: 1,
             mappings: 0,
@@ -114,10 +128,9 @@ impl Driver {
         Ok(handle)
     }
 
-    /// Returns the device of physical memory, and the types of handles that it is exported by.
-    pub(crate) fn properties_of_physical(&self, handle: u64) -> Outcome<(usize, i32)> {
-        let found = self.vmm.physical.get(&handle).filter(|found| found.handles > 0);
-        found.map(|found| (found.device, found.handle_types)).ok_or(Failure::INVALID_VALUE)
+    /// Returns physical memory that the program has a handle of.
+    pub(crate) fn physical(&self, handle: u64) -> Outcome<&PhysicalAllocation> {
+        self.vmm.physical.get(&handle).filter(|found| found.handles > 0).ok_or(Failure::INVALID_VALUE)
     }
 
     fn free_unused(&mut self, handle: u64) {

@@ -33,6 +33,8 @@ pub(crate) struct Stream {
     pub(crate) flags: u32,
     pub(crate) priority: i32,
     pub(crate) is_legacy: bool,
+    /// What `cuStreamGetId` returns: no other stream of the program has had it.
+    pub(crate) number: u64,
     /// Its number in the order of work.
     pub(crate) queue: usize,
     pub(crate) operations: VecDeque<Operation>,
@@ -56,6 +58,7 @@ impl Stream {
             flags,
             priority,
             is_legacy: false,
+            number: 0,
             queue: HOST_QUEUE,
             operations: VecDeque::new(),
             submitted: 0,

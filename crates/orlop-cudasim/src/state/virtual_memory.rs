@@ -20,6 +20,8 @@ pub(crate) struct PhysicalAllocation {
     pub(crate) offset: usize,
     /// The `CU_MEM_HANDLE_TYPE_*` bits of the exports that it was created for.
     pub(crate) handle_types: i32,
+    /// Other hardware can access it.
+    pub(crate) is_rdma: bool,
     /// Where its bytes are, if it is memory of another process.
     pub(crate) elsewhere: Option<ForeignPages>,
     /// References by handle and by mapping; it is freed with the last.
