@@ -3,7 +3,7 @@
 #![cfg(all(unix, not(miri), not(loom)))]
 
 use orlop_alloc::backing::{Mmap, Visited, Visitor};
-use orlop_alloc::caching::Caching;
+use orlop_alloc::caching::{Caching, Maintenance};
 use orlop_alloc::{Allocator, AllocatorRef, Block, Request};
 use orlop_context::{AllocatorConfig, Context};
 use orlop_core::{Device, MemoryKind};
@@ -144,6 +144,17 @@ fn so_does_that_of_a_context_and_so_do_several() {
     other.hold_over_forks().unwrap();
     let other = other.erase();
     assert_eq!(fork_meanwhile(&other, 5) + fork_meanwhile(&outer, 5), 10);
+}
+
+/// Its thread does not exist in the child.
+#[test]
+fn a_maintenance_can_be_dropped_in_the_child() {
+    let maintenance = Maintenance::builder(Caching::new(Mmap::new()).into_ref()).spawn().unwrap();
+    let mut held = Some(maintenance);
+    assert!(child_does(
+        || std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| drop(held.take()))).is_ok()
+    ));
+    drop(held);
 }
 
 /// A caching engine that is fork-safe and calls `visit` under its growth lock.

@@ -12,7 +12,7 @@ use orlop_host::shield::{report, shielded};
 use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
-use std::{fmt, fs, io};
+use std::{fmt, fs, io, mem, process};
 
 impl<B: Backing> Caching<B> {
     /// Releases the memory that was not needed since the last call: memory that was free the whole time, and
@@ -119,7 +119,7 @@ impl<B: Backing> MaintenanceBuilder<B> {
             }
         };
         let thread = thread::Builder::new().name("orlop-maintenance".into()).spawn(work)?;
-        Ok(Maintenance { stop: Some(stop), thread: Some(thread) })
+        Ok(Maintenance { stop: Some(stop), thread: Some(thread), process: process::id() })
     }
 }
 
@@ -149,6 +149,8 @@ impl<B: Backing> fmt::Debug for MaintenanceBuilder<B> {
 pub struct Maintenance {
     stop: Option<SyncSender<()>>,
     thread: Option<JoinHandle<()>>,
+    /// The process that has the thread: the child of a `fork` does not.
+    process: u32,
 }
 
 impl Maintenance {
@@ -165,6 +167,11 @@ impl Maintenance {
 
 impl Drop for Maintenance {
     fn drop(&mut self) {
+        if self.process != process::id() {
+            // Neither can be used: the thread may have had the lock of the channel.
+            mem::forget((self.stop.take(), self.thread.take()));
+            return;
+        }
         // The thread ends its wait because its channel is closed.
         self.stop = None;
         // If the hook drops the maintenance, the thread ends when the hook returns.

@@ -1,14 +1,18 @@
-//! [`estimate`]: the workspace of a convolution by decision trees that were learned from measurements.
+//! [`estimate`]: the workspace of a convolution by the measured ones that are nearest to it.
 //!
 //! cuDNN's rules are not public, but what a workspace is made of can be seen: copies of the input and the
 //! output in another layout, with padded channels, and copies of the weights, one for each part of a sum that
-//! is computed in parallel. The trees choose among these. `learned_workspaces.txt` says what they were
-//! learned from; `docs/dry-run-accuracy.md` says how well they predict.
+//! is computed in parallel. The nearest measured convolutions vote on what it is made of.
+//! `measured_workspaces.txt` says what was measured; `docs/dry-run-accuracy.md` says how well they predict.
 
 use std::sync::OnceLock;
 
-/// The trees. Its head describes the format.
-const TREES: &str = include_str!("learned_workspaces.txt");
+/// The measured convolutions. Its head describes the format.
+const MEASURED: &str = include_str!("measured_workspaces.txt");
+
+/// So many convolutions vote, each by the inverse square of its distance and this constant.
+const NEAREST: usize = 9;
+const SOFTNESS: f64 = 0.3;
 
 /// Channels are padded to this number of bytes.
 const PADDED_BYTES: u64 = 16;
@@ -29,6 +33,8 @@ pub(super) enum Direction {
 }
 
 impl Direction {
+    const ALL: [Self; 3] = [Self::Forward, Self::Data, Self::Weights];
+
     /// Returns the name of a direction in tables.
     pub(super) fn name(self) -> &'static str {
         match self {
@@ -52,8 +58,8 @@ pub(super) struct Convolution {
     pub(super) weights: Vec<u64>,
 }
 
-/// The features of a tree, in the order of [`Convolution::features`].
-const FEATURES: [&str; 17] = [
+/// The features by which convolutions differ, in the order of [`Convolution::features`].
+const FEATURES: [&str; 18] = [
     "batch",
     "channels",
     "filters",
@@ -62,46 +68,57 @@ const FEATURES: [&str; 17] = [
     "kernel",
     "stride",
     "groups",
-    "weights",
-    "positions",
     "depthwise",
     "single",
     "last",
+    "bfloat16",
     "input8",
     "channels8",
     "filters8",
     "output8",
+    "positions",
+    "weights",
 ];
+
+type Features = [f64; FEATURES.len()];
+
+/// The number of cuDNN's data type bfloat16.
+const BFLOAT16: i32 = 9;
 
 impl Convolution {
     fn groups(&self) -> u64 {
         self.input[1] / self.weights[1].max(1)
     }
 
-    fn features(&self) -> [u64; FEATURES.len()] {
+    /// Returns the logarithms of sizes, and flags.
+    fn features(&self) -> Features {
         let image = |sizes: &[u64]| sizes[2..].iter().product::<u64>();
         let (batch, channels, filters) = (self.input[0], self.input[1], self.output[1]);
         let (input, output, kernel) = (image(&self.input), image(&self.output), image(&self.weights));
         let (height, output_height) = (self.input[2], self.output[2].max(1));
-        let eighths = |value: u64| if value == 0 { 8 } else { 1 << value.trailing_zeros().min(3) };
+        let log2 = |value: u64| (value.max(1) as f64).log2();
+        let flag = |is_set: bool| f64::from(u8::from(is_set));
+        let eighths = |value: u64| if value == 0 { 3.0 } else { f64::from(value.trailing_zeros().min(3)) };
+        let is_depthwise = self.groups() == channels && channels > 1;
         [
-            batch,
-            channels,
-            filters,
-            input,
-            output,
-            kernel,
-            (2 * height + output_height) / (2 * output_height),
-            self.groups(),
-            self.weights.iter().product(),
-            batch * output,
-            u64::from(self.groups() == channels && channels > 1),
-            u64::from(self.element == 4),
-            u64::from(self.is_channels_last),
+            log2(batch),
+            log2(channels),
+            log2(filters),
+            log2(input),
+            log2(output),
+            log2(kernel),
+            log2((2 * height + output_height) / (2 * output_height)),
+            if is_depthwise { 0.0 } else { log2(self.groups()) },
+            flag(is_depthwise),
+            flag(self.element == 4),
+            flag(self.is_channels_last),
+            flag(self.data_type == BFLOAT16),
             eighths(input),
             eighths(channels),
             eighths(filters),
             eighths(output),
+            log2(batch.saturating_mul(output)),
+            log2(self.weights.iter().copied().fold(1, u64::saturating_mul)),
         ]
     }
 
@@ -123,70 +140,103 @@ impl Convolution {
     }
 }
 
+/// What a workspace is made of: copies of the input and the output, and a number of copies of the weights.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Node {
-    /// The left subtree, which is the next node, is taken up to this value of a feature; else the right one.
-    Split {
-        feature: usize,
-        max: u64,
-        right: usize,
-    },
-    Leaf {
-        has_input: bool,
-        has_output: bool,
-        weights: u64,
-    },
+struct Parts {
+    has_input: bool,
+    has_output: bool,
+    weights: u64,
 }
 
-type Tree = Vec<Node>;
-
-/// Parses a subtree in preorder.
-fn parse<'a>(tokens: &mut impl Iterator<Item = &'a str>, tree: &mut Tree) -> Option<()> {
-    let token = tokens.next()?;
-    if let Some((name, max)) = token.split_once("<=") {
-        let feature = FEATURES.iter().position(|feature| *feature == name)?;
-        let (at, max) = (tree.len(), max.parse().ok()?);
-        tree.push(Node::Split { feature, max, right: 0 });
-        parse(tokens, tree)?;
-        tree[at] = Node::Split { feature, max, right: tree.len() };
-        return parse(tokens, tree);
+impl Parts {
+    fn parse(text: &str) -> Option<Self> {
+        let (copies, weights) = text.split_once('+')?;
+        let (has_input, has_output) = (copies.contains('X'), copies.contains('Y'));
+        Some(Self { has_input, has_output, weights: weights.parse().ok()? })
     }
-    let (copies, weights) = token.split_once('+')?;
-    let (has_input, has_output) = (copies.contains('X'), copies.contains('Y'));
-    tree.push(Node::Leaf { has_input, has_output, weights: weights.parse().ok()? });
-    Some(())
 }
 
-/// Returns the tree of a direction; an empty one if the text has none.
-fn tree(direction: Direction) -> &'static Tree {
-    static PARSED: OnceLock<[Tree; 3]> = OnceLock::new();
-    let parsed = PARSED.get_or_init(|| {
-        [Direction::Forward, Direction::Data, Direction::Weights].map(|direction| {
-            let lines = TREES.lines().skip_while(|line| *line != direction.name()).skip(1);
-            let mut tree = Tree::new();
-            let complete = parse(&mut lines.flat_map(str::split_whitespace), &mut tree);
-            complete.map(|()| tree).unwrap_or_default()
+#[derive(Debug)]
+struct Measurement {
+    features: Features,
+    /// By direction.
+    parts: [Parts; 3],
+}
+
+#[derive(Debug, Default)]
+struct Measurements {
+    /// How much each feature counts in a distance, by direction.
+    weights: [Features; 3],
+    all: Vec<Measurement>,
+}
+
+impl Measurements {
+    /// Returns the parsed table. Lines that cannot be read are left out.
+    fn shared() -> &'static Self {
+        static PARSED: OnceLock<Measurements> = OnceLock::new();
+        PARSED.get_or_init(|| {
+            let mut parsed = Self::default();
+            for line in MEASURED.lines().filter(|line| !line.starts_with('#')) {
+                let direction = Direction::ALL.iter().find(|direction| {
+                    line.strip_prefix(direction.name()).is_some_and(|rest| rest.starts_with(' '))
+                });
+                match direction {
+                    Some(&direction) => parsed.weights[direction as usize] = weights(line),
+                    None => parsed.all.extend(measurement(line)),
+                }
+            }
+            parsed
         })
-    });
-    &parsed[direction as usize]
+    }
 }
 
-/// Returns the bytes of the workspace by the tree of the direction.
+fn weights(line: &str) -> Features {
+    let weight = |feature: &str| {
+        let mut words = line.split_whitespace().filter_map(|word| word.split_once('='));
+        words.find(|(name, _)| *name == feature).and_then(|(_, weight)| weight.parse().ok()).unwrap_or(0.0)
+    };
+    FEATURES.map(weight)
+}
+
+fn measurement(line: &str) -> Option<Measurement> {
+    let mut words = line.split_whitespace();
+    let mut sizes = || -> Option<Vec<u64>> {
+        let sizes = words.next()?.split('x').map(str::parse).collect::<Result<Vec<_>, _>>();
+        sizes.ok().filter(|sizes| sizes.len() >= 3)
+    };
+    let (input, output, weights) = (sizes()?, sizes()?, sizes()?);
+    let (data_type, is_channels_last) = (words.next()?.parse().ok()?, words.next()? == "1");
+    let element = if data_type == 0 { 4 } else { 2 };
+    let direction = Direction::Forward;
+    let measured = Convolution { direction, data_type, element, is_channels_last, input, output, weights };
+    let mut parts = || Parts::parse(words.next()?);
+    Some(Measurement { features: measured.features(), parts: [parts()?, parts()?, parts()?] })
+}
+
+/// Returns the bytes of the workspace by a vote of the measured convolutions that are nearest.
 pub(super) fn estimate(convolution: &Convolution) -> u64 {
-    let (tree, features) = (tree(convolution.direction), convolution.features());
-    let mut at = 0;
-    loop {
-        match tree.get(at) {
-            Some(&Node::Split { feature, max, right }) => {
-                at = if features[feature] <= max { at + 1 } else { right };
-            }
-            Some(&Node::Leaf { has_input, has_output, weights }) => {
-                let [input, output, one] = convolution.padded_bytes();
-                return u64::from(has_input) * input + u64::from(has_output) * output + weights * one;
-            }
-            None => return 0,
+    let (measurements, direction) = (Measurements::shared(), convolution.direction as usize);
+    let (features, weights) = (convolution.features(), &measurements.weights[direction]);
+    let mut nearest: Vec<(f64, Parts)> = Vec::with_capacity(NEAREST + 1);
+    for measured in &measurements.all {
+        let differences = features.iter().zip(&measured.features).zip(weights);
+        let distance = differences.map(|((one, other), weight)| weight * (one - other).abs()).sum::<f64>();
+        let at = nearest.partition_point(|(before, _)| *before <= distance);
+        if at < NEAREST {
+            nearest.insert(at, (distance, measured.parts[direction]));
+            nearest.truncate(NEAREST);
         }
     }
+    let votes_of = |parts: Parts| {
+        let same = nearest.iter().filter(|(_, other)| *other == parts);
+        same.map(|(distance, _)| 1.0 / (distance + SOFTNESS).powi(2)).sum::<f64>()
+    };
+    // Of equal votes those of the nearest.
+    let chosen = nearest.iter().rev().map(|(_, parts)| *parts);
+    let chosen = chosen.max_by(|one, other| votes_of(*one).total_cmp(&votes_of(*other)));
+    let Some(Parts { has_input, has_output, weights }) = chosen else { return 0 };
+    let [input, output, one] = convolution.padded_bytes();
+    u64::from(has_input) * input + u64::from(has_output) * output + weights * one
 }
 
 /// Returns bytes that the workspace exceeds in few cases.
@@ -206,13 +256,41 @@ mod tests {
     }
 
     #[test]
-    fn the_trees_are_complete() {
-        for direction in [Direction::Forward, Direction::Data, Direction::Weights] {
-            let tree = tree(direction);
-            assert!(tree.len() > 100, "{direction:?}: {}", tree.len());
-            let leaves = tree.iter().filter(|node| matches!(node, Node::Leaf { .. })).count();
-            assert_eq!(leaves, tree.len() / 2 + 1);
+    fn every_line_of_the_table_is_read() {
+        let measurements = Measurements::shared();
+        let lines = MEASURED.lines().filter(|line| !line.starts_with('#')).count();
+        assert_eq!(measurements.all.len() + 3, lines);
+        assert!(lines > 2000, "{lines}");
+        assert!(measurements.weights.iter().all(|weights| weights.iter().sum::<f64>() > 10.0));
+    }
+
+    #[test]
+    fn a_measured_convolution_has_its_workspace() {
+        let lines = MEASURED.lines().filter(|line| line.contains('x')).skip(1).step_by(97);
+        let (mut same, mut all) = (0, 0);
+        for line in lines {
+            let words: Vec<_> = line.split_whitespace().collect();
+            let sizes =
+                |at: usize| words[at].split('x').map(|size| size.parse().unwrap()).collect::<Vec<u64>>();
+            for (index, direction) in Direction::ALL.into_iter().enumerate() {
+                let data_type = words[3].parse().unwrap();
+                let convolution = Convolution {
+                    direction,
+                    data_type,
+                    element: if data_type == 0 { 4 } else { 2 },
+                    is_channels_last: words[4] == "1",
+                    input: sizes(0),
+                    output: sizes(1),
+                    weights: sizes(2),
+                };
+                let Parts { has_input, has_output, weights } = Parts::parse(words[5 + index]).unwrap();
+                let [input, output, one] = convolution.padded_bytes();
+                let measured = u64::from(has_input) * input + u64::from(has_output) * output + weights * one;
+                (same, all) = (same + usize::from(estimate(&convolution) == measured), all + 1);
+            }
         }
+        // Deterministic algorithms were measured apart from others, and are not distinguished.
+        assert!(all > 80 && same * 10 >= all * 9, "{same} of {all}");
     }
 
     #[test]

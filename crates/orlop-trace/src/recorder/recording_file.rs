@@ -19,12 +19,15 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
+use std::{mem, process};
 
 /// The time between two drains: a ring of the default capacity then takes three million events per second.
 const INTERVAL: Duration = Duration::from_millis(20);
 
 /// A recording into a file ([`Recorder::to_file`]). It ends when it is dropped; [`RecordingFile::finish`]
 /// also returns what was written, or the error.
+///
+/// In the child of a `fork` the end of the recording changes nothing: the file is the parent's.
 ///
 /// Observers that are still added to a context or an allocator then record into memory only: remove them.
 #[derive(Debug)]
@@ -33,6 +36,8 @@ pub struct RecordingFile {
     /// Dropped to end the thread.
     end: Option<Sender<()>>,
     thread: Option<JoinHandle<Result<DrainReport>>>,
+    /// The process that has the thread: the child of a `fork` does not.
+    process: u32,
 }
 
 impl RecordingFile {
@@ -43,7 +48,7 @@ impl RecordingFile {
         let (end, ended) = channel();
         let thread = thread::Builder::new().name("orlop-recording".to_owned());
         let thread = thread.spawn(move || writer.run(&ended)).map_err(TraceError::write(Format::Binary))?;
-        Ok(Self { recorder, end: Some(end), thread: Some(thread) })
+        Ok(Self { recorder, end: Some(end), thread: Some(thread), process: process::id() })
     }
 
     /// Returns the recorder. Its [`drain`](Recorder::drain) would take events away from the file.
@@ -68,14 +73,23 @@ impl RecordingFile {
     ///
     /// # Errors
     ///
-    /// [`TraceError::Write`]: the file ends before the failure and can be read up to there.
+    /// [`TraceError::Write`]: the file ends before the failure and can be read up to there; or this is the
+    /// child of a `fork`.
     pub fn finish(mut self) -> Result<DrainReport> {
         self.end()
     }
 
     fn end(&mut self) -> Result<DrainReport> {
-        drop(self.end.take());
-        let Some(thread) = self.thread.take() else { return Ok(DrainReport::default()) };
+        let (end, thread) = (self.end.take(), self.thread.take());
+        if self.process != process::id() {
+            // Neither can be used: the thread may have had the lock of the channel.
+            mem::forget((end, thread));
+            let error =
+                io::Error::other("the recording belongs to the process that this one was forked from");
+            return Err(TraceError::write(Format::Binary)(error));
+        }
+        drop(end);
+        let Some(thread) = thread else { return Ok(DrainReport::default()) };
         let failed = |_| TraceError::write(Format::Binary)(io::Error::other("the writing thread panicked"));
         thread.join().map_err(failed)?
     }
@@ -153,5 +167,20 @@ impl FileWriter {
             self.failed.get_or_insert(error);
             self.file = None;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The child of a `fork` has neither the thread nor the file.
+    #[test]
+    fn another_process_cannot_finish_a_recording() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut recording = Recorder::to_file(folder.path().join("run.orlop")).unwrap();
+        let ours = mem::replace(&mut recording.process, 0);
+        assert_ne!(ours, 0);
+        assert!(matches!(recording.finish(), Err(TraceError::Write { .. })));
     }
 }
