@@ -9,13 +9,13 @@ pub(super) fn check(result: CUresult) -> Result<()> {
 }
 
 /// Sets a place in memory to the first device.
-fn set_device(location: &mut sys::CUmemLocation) {
+pub(super) fn set_device(location: &mut sys::CUmemLocation) {
     // SAFETY: in every version of CUDA it is two numbers of four bytes, the kind of the place and its id.
     unsafe { (&raw mut *location).cast::<[i32; 2]>().write([1, 0]) }
 }
 
 /// A handle of device memory, which is released when it is dropped.
-pub(super) struct Handle(u64);
+pub(super) struct Handle(pub(super) u64);
 
 impl Handle {
     pub(super) fn create(bytes: usize) -> Result<Self> {

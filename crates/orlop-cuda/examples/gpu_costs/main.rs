@@ -16,19 +16,18 @@ mod exhaustion;
 mod memory;
 mod overlap;
 mod remap;
+mod sections;
 mod threads;
 
+pub(crate) use self::sections::{Section, head, row, run_sections};
 use orlop_cuda::CudaDevice;
 use std::error::Error;
-use std::fmt::Display;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
 use std::time::Instant;
 
 pub(crate) type Result<T> = std::result::Result<T, Box<dyn Error + Send + Sync>>;
-type Section = fn(&Costs) -> Result<()>;
 
-const SECTIONS: [(&str, Section); 12] = [
+const SECTIONS: [(&str, Section<Costs>); 12] = [
     ("context", memory::context),
     ("pages", driver_costs::pages),
     ("remap", remap::remap),
@@ -79,39 +78,7 @@ pub(crate) fn run(is_simulated: bool, is_quick: bool, names: &[&str]) -> Result<
     let device = CudaDevice::new(0)?;
     println!("CUDA {}, {}", device.driver().version(), device.memory()?);
     let costs = Costs { device, is_quick };
-    let mut failed = 0;
-    for (name, section) in SECTIONS {
-        if !names.is_empty() && !names.contains(&name) {
-            continue;
-        }
-        println!("\n## {name}\n");
-        let start = Instant::now();
-        let outcome = catch_unwind(AssertUnwindSafe(|| section(&costs)));
-        match outcome {
-            Ok(Ok(())) => {}
-            Ok(Err(error)) => {
-                failed += 1;
-                println!("\nFAILED: {error}");
-            }
-            Err(_) => {
-                failed += 1;
-                println!("\nFAILED: it panicked");
-            }
-        }
-        println!("\n({name}: {:.1} s)", start.elapsed().as_secs_f64());
-    }
-    Ok(failed)
-}
-
-/// Prints a row of a Markdown table.
-pub(crate) fn row<T: Display>(name: impl Display, cells: impl IntoIterator<Item = T>) {
-    let cells: Vec<_> = cells.into_iter().map(|cell| cell.to_string()).collect();
-    println!("| {name} | {} |", cells.join(" | "));
-}
-
-/// Prints the head of a Markdown table.
-pub(crate) fn head(columns: &[&str]) {
-    println!("| {} |\n|{}", columns.join(" | "), "---|".repeat(columns.len()));
+    Ok(run_sections(&SECTIONS, names, &costs))
 }
 
 /// Runs `work` `rounds` times, and returns the nanoseconds of one.

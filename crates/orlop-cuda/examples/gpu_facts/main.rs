@@ -19,21 +19,22 @@ mod clock;
 mod process_pages;
 mod processes;
 mod rdma;
+#[path = "../gpu_costs/sections.rs"]
+mod sections;
 
+pub(crate) use self::sections::{head, row, run_sections};
 use orlop_alloc::Block;
 use orlop_alloc::engine_support::{DeviceOps, DevicePtr};
 use orlop_core::{Device, StreamId};
 use orlop_cuda::{CudaDevice, CudaOps};
 use orlop_cudasim_control::{SimulatedDriver, SimulationConfig};
 use std::error::Error;
-use std::fmt::Display;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
 use std::ptr::NonNull;
 use std::time::Instant;
 
 pub(crate) type Result<T> = std::result::Result<T, Box<dyn Error + Send + Sync>>;
-type Section = fn(&Facts) -> Result<()>;
+type Section = sections::Section<Facts>;
 
 const SECTIONS: &[(&str, Section)] = &[
     ("processes", processes::processes),
@@ -117,39 +118,7 @@ fn main() -> ExitCode {
 pub(crate) fn run(is_simulated: bool, names: &[&str]) -> Result<usize> {
     let facts = Facts::open(is_simulated)?;
     println!("CUDA {}, {}", facts.device.driver().version(), facts.device.memory()?);
-    let mut failed = 0;
-    for (name, section) in SECTIONS {
-        if !names.is_empty() && !names.contains(name) {
-            continue;
-        }
-        println!("\n## {name}\n");
-        let start = Instant::now();
-        let outcome = catch_unwind(AssertUnwindSafe(|| section(&facts)));
-        match outcome {
-            Ok(Ok(())) => {}
-            Ok(Err(error)) => {
-                failed += 1;
-                println!("\nFAILED: {error}");
-            }
-            Err(_) => {
-                failed += 1;
-                println!("\nFAILED: it panicked");
-            }
-        }
-        println!("\n({name}: {:.1} s)", start.elapsed().as_secs_f64());
-    }
-    Ok(failed)
-}
-
-/// Prints a row of a Markdown table.
-pub(crate) fn row<T: Display>(name: impl Display, cells: impl IntoIterator<Item = T>) {
-    let cells: Vec<_> = cells.into_iter().map(|cell| cell.to_string()).collect();
-    println!("| {name} | {} |", cells.join(" | "));
-}
-
-/// Prints the head of a Markdown table.
-pub(crate) fn head(columns: &[&str]) {
-    println!("| {} |\n|{}", columns.join(" | "), "---|".repeat(columns.len()));
+    Ok(run_sections(SECTIONS, names, &facts))
 }
 
 /// Runs `work` once, and returns its milliseconds with its outcome.

@@ -154,6 +154,11 @@ impl Parts {
         let (has_input, has_output) = (copies.contains('X'), copies.contains('Y'));
         Some(Self { has_input, has_output, weights: weights.parse().ok()? })
     }
+
+    fn bytes(self, convolution: &Convolution) -> u64 {
+        let [input, output, weights] = convolution.padded_bytes();
+        u64::from(self.has_input) * input + u64::from(self.has_output) * output + self.weights * weights
+    }
 }
 
 #[derive(Debug)]
@@ -182,7 +187,10 @@ impl Measurements {
                 });
                 match direction {
                     Some(&direction) => parsed.weights[direction as usize] = weights(line),
-                    None => parsed.all.extend(measurement(line)),
+                    None => parsed.all.extend(measurement(line).map(|(convolution, parts)| {
+                        let features = convolution.features();
+                        Measurement { features, parts }
+                    })),
                 }
             }
             parsed
@@ -198,7 +206,8 @@ fn weights(line: &str) -> Features {
     FEATURES.map(weight)
 }
 
-fn measurement(line: &str) -> Option<Measurement> {
+/// Returns a convolution, and what its workspace is made of in each direction.
+fn measurement(line: &str) -> Option<(Convolution, [Parts; 3])> {
     let mut words = line.split_whitespace();
     let mut sizes = || -> Option<Vec<u64>> {
         let sizes = words.next()?.split('x').map(str::parse).collect::<Result<Vec<_>, _>>();
@@ -210,7 +219,7 @@ fn measurement(line: &str) -> Option<Measurement> {
     let direction = Direction::Forward;
     let measured = Convolution { direction, data_type, element, is_channels_last, input, output, weights };
     let mut parts = || Parts::parse(words.next()?);
-    Some(Measurement { features: measured.features(), parts: [parts()?, parts()?, parts()?] })
+    Some((measured, [parts()?, parts()?, parts()?]))
 }
 
 /// Returns the bytes of the workspace by a vote of the measured convolutions that are nearest.
@@ -234,9 +243,7 @@ pub(super) fn estimate(convolution: &Convolution) -> u64 {
     // Of equal votes those of the nearest.
     let chosen = nearest.iter().rev().map(|(_, parts)| *parts);
     let chosen = chosen.max_by(|one, other| votes_of(*one).total_cmp(&votes_of(*other)));
-    let Some(Parts { has_input, has_output, weights }) = chosen else { return 0 };
-    let [input, output, one] = convolution.padded_bytes();
-    u64::from(has_input) * input + u64::from(has_output) * output + weights * one
+    chosen.map_or(0, |parts| parts.bytes(convolution))
 }
 
 /// Returns bytes that the workspace exceeds in few cases.
@@ -269,24 +276,11 @@ mod tests {
         let lines = MEASURED.lines().filter(|line| line.contains('x')).skip(1).step_by(97);
         let (mut same, mut all) = (0, 0);
         for line in lines {
-            let words: Vec<_> = line.split_whitespace().collect();
-            let sizes =
-                |at: usize| words[at].split('x').map(|size| size.parse().unwrap()).collect::<Vec<u64>>();
-            for (index, direction) in Direction::ALL.into_iter().enumerate() {
-                let data_type = words[3].parse().unwrap();
-                let convolution = Convolution {
-                    direction,
-                    data_type,
-                    element: if data_type == 0 { 4 } else { 2 },
-                    is_channels_last: words[4] == "1",
-                    input: sizes(0),
-                    output: sizes(1),
-                    weights: sizes(2),
-                };
-                let Parts { has_input, has_output, weights } = Parts::parse(words[5 + index]).unwrap();
-                let [input, output, one] = convolution.padded_bytes();
-                let measured = u64::from(has_input) * input + u64::from(has_output) * output + weights * one;
-                (same, all) = (same + usize::from(estimate(&convolution) == measured), all + 1);
+            let (measured, parts) = measurement(line).unwrap();
+            for (direction, parts) in Direction::ALL.into_iter().zip(parts) {
+                let convolution = Convolution { direction, ..measured.clone() };
+                let is_same = estimate(&convolution) == parts.bytes(&convolution);
+                (same, all) = (same + usize::from(is_same), all + 1);
             }
         }
         // Deterministic algorithms were measured apart from others, and are not distinguished.

@@ -1,6 +1,6 @@
 //! Whether handles and addresses are given again.
 
-use super::calls::{Reservation, check};
+use super::calls::{Handle, Reservation, check};
 use super::child::{CONTEXT_IDS, Process};
 use super::{Facts, Result, head, raw, row};
 use cudarc::driver::sys;
@@ -12,7 +12,16 @@ const COUNT: usize = 100;
 const BYTES: usize = 4 << 20;
 
 /// Creates a thing, and returns its handle or address, and what destroys it.
-type Create = fn() -> Result<(u64, Box<dyn FnOnce() -> Result<()>>)>;
+type Create = fn() -> Result<(u64, Destroy)>;
+type Destroy = Box<dyn FnOnce() -> Result<()>>;
+
+/// Destroys a thing by dropping it.
+fn dropped<T: 'static>(thing: T) -> Destroy {
+    Box::new(move || {
+        drop(thing);
+        Ok(())
+    })
+}
 
 const KINDS: [(&str, Create); 8] = [
     ("streams", || {
@@ -35,18 +44,12 @@ const KINDS: [(&str, Create); 8] = [
         Ok((pool.addr() as u64, Box::new(move || raw::destroy_pool(pool))))
     }),
     ("pages (`cuMemCreate`)", || {
-        let page = raw::create_page(BYTES)?;
-        Ok((page, Box::new(move || raw::release_page(page))))
+        let page = Handle::create(BYTES)?;
+        Ok((page.0, dropped(page)))
     }),
     ("reservations of 4 MiB", || {
         let reservation = Reservation::new(BYTES)?;
-        Ok((
-            reservation.start,
-            Box::new(|| {
-                drop(reservation);
-                Ok(())
-            }),
-        ))
+        Ok((reservation.start, dropped(reservation)))
     }),
     ("regions of 4 MiB", || {
         let address = raw::allocate(BYTES)?;

@@ -1,7 +1,7 @@
 //! Calls of the driver whose answers are what is looked for. Handles are the caller's own, and live.
 
 use super::Result;
-use super::calls::check;
+use super::calls::{check, set_device};
 use cudarc::driver::sys::{self, CUevent, CUfunction, CUmemoryPool, CUmodule, CUstream};
 use std::ffi::{CStr, c_void};
 use std::ptr;
@@ -110,28 +110,6 @@ pub(super) fn register_host(address: *mut c_void, bytes: usize) -> Result<()> {
 pub(super) fn unregister_host(address: *mut c_void) -> Result<()> {
     // SAFETY: registered by the caller.
     check(unsafe { sys::cuMemHostUnregister(address) })
-}
-
-/// Sets a place in memory to the first device.
-fn set_device(location: &mut sys::CUmemLocation) {
-    // SAFETY: in every version of CUDA it is two numbers of four bytes, the kind of the place and its id.
-    unsafe { (&raw mut *location).cast::<[i32; 2]>().write([1, 0]) }
-}
-
-pub(super) fn create_page(bytes: usize) -> Result<u64> {
-    // SAFETY: numbers and a null pointer, of which zeros are values.
-    let mut properties: sys::CUmemAllocationProp = unsafe { std::mem::zeroed() };
-    properties.type_ = sys::CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED;
-    set_device(&mut properties.location);
-    let mut page = 0;
-    // SAFETY: it reads the properties, and writes one handle.
-    check(unsafe { sys::cuMemCreate(&raw mut page, bytes, &raw const properties, 0) })?;
-    Ok(page)
-}
-
-pub(super) fn release_page(page: u64) -> Result<()> {
-    // SAFETY: a live handle, which the caller uses no more.
-    check(unsafe { sys::cuMemRelease(page) })
 }
 
 /// Allocates from the current pool of the device.
