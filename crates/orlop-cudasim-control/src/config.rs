@@ -25,6 +25,7 @@ pub struct SimulationConfig {
     pub(crate) has_peer_access: bool,
     pub(crate) frees_wait: bool,
     pub(crate) pools_wait: bool,
+    pub(crate) modules_wait: bool,
     pub(crate) shares_access: bool,
     pub(crate) has_unique_handles: bool,
     pub(crate) launch_queue: usize,
@@ -58,6 +59,7 @@ impl SimulationConfig {
             has_peer_access: false,
             frees_wait: is_lenient,
             pools_wait: is_lenient,
+            modules_wait: is_lenient,
             shares_access: is_lenient,
             has_unique_handles: is_lenient,
             launch_queue: if is_lenient { usize::MAX } else { 1024 },
@@ -135,8 +137,8 @@ impl SimulationConfig {
         self
     }
 
-    /// Sets whether `cuMemFree`, `cuMemFreeHost` and `cuMemHostUnregister` wait for the device. Real drivers
-    /// are said to, and no documentation promises it. Without it, a free is an access of the host, which
+    /// Sets whether `cuMemFree`, `cuMemFreeHost` and `cuMemHostUnregister` wait for the device. Driver 580
+    /// does, and no documentation promises it. Without it, a free is an access of the host, which
     /// races with work that has not finished. By default they wait if the environment has the variable
     /// `ORLOP_CUDASIM_LENIENT`.
     #[must_use]
@@ -145,12 +147,21 @@ impl SimulationConfig {
         self
     }
 
-    /// Sets whether an allocation from a memory pool waits for pending frees before it fails. No
-    /// documentation says so. By default it does if the environment has the variable
+    /// Sets whether an allocation from a memory pool waits for pending frees of that pool before it fails.
+    /// Driver 580 does, and no documentation says so. By default it does if the environment has the variable
     /// `ORLOP_CUDASIM_LENIENT`.
     #[must_use]
     pub fn waiting_pools(mut self, pools_wait: bool) -> Self {
         self.pools_wait = pools_wait;
+        self
+    }
+
+    /// Sets whether to load and to unload a module waits for the device, and is allowed while a capture
+    /// forbids calls that may wait. Driver 580 does so; without it, both are such calls, and wait for nothing.
+    /// By default they wait if the environment has the variable `ORLOP_CUDASIM_LENIENT`.
+    #[must_use]
+    pub fn waiting_modules(mut self, modules_wait: bool) -> Self {
+        self.modules_wait = modules_wait;
         self
     }
 
@@ -165,8 +176,8 @@ impl SimulationConfig {
         self
     }
 
-    /// Sets whether the handle of a destroyed stream or event is never given again. Without it, the next one
-    /// gets it. By default handles are unique if the environment has the variable `ORLOP_CUDASIM_LENIENT`.
+    /// Sets whether the handle of a destroyed stream, event, memory pool or page is never given again. Without
+    /// it, the next one gets it, as driver 580 often does. By default handles are unique if the environment has the variable `ORLOP_CUDASIM_LENIENT`.
     #[must_use]
     pub fn unique_handles(mut self, has_unique_handles: bool) -> Self {
         self.has_unique_handles = has_unique_handles;

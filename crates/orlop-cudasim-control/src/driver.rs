@@ -105,6 +105,7 @@ impl SimulatedDriver {
             has_peer_access: config.has_peer_access,
             frees_wait: config.frees_wait,
             pools_wait: config.pools_wait,
+            modules_wait: config.modules_wait,
             shares_access: config.shares_access,
             has_unique_handles: config.has_unique_handles,
             launch_queue: config.launch_queue,

@@ -43,9 +43,11 @@ pub struct SimConfiguration {
     pub frees_wait: bool,
     /// Whether an allocation from a pool waits for pending frees before it fails.
     pub pools_wait: bool,
+    /// Whether to load and to unload a module waits for the device, and is allowed in captures.
+    pub modules_wait: bool,
     /// Whether every device can access what one of them can.
     pub shares_access: bool,
-    /// Whether the handle of a destroyed stream or event is never given again.
+    /// Whether the handle of a destroyed stream, event, pool or page is never given again.
     pub has_unique_handles: bool,
     /// The number of operations in a stream from which on a submission waits.
     pub launch_queue: usize,

@@ -33,6 +33,8 @@ pub(crate) struct Driver {
     /// The handles of streams and events that are gone, each with its last position or generation.
     pub(crate) freed_streams: Vec<(u64, u64)>,
     pub(crate) freed_events: Vec<(u64, u64)>,
+    /// The handles of pools and of physical memory that are gone.
+    freed_handles: Vec<u64>,
     pub(crate) devices: Vec<SimDevice>,
     pub(crate) streams: BTreeMap<u64, Stream>,
     /// Streams so far.
@@ -78,6 +80,7 @@ impl Driver {
             next_handle: 0x5000_0000_0000,
             freed_streams: Vec::new(),
             freed_events: Vec::new(),
+            freed_handles: Vec::new(),
             devices: Vec::new(),
             streams: BTreeMap::new(),
             stream_count: 0,
@@ -128,6 +131,18 @@ impl Driver {
     pub(crate) fn handle(&mut self) -> u64 {
         self.next_handle += 0x40;
         self.next_handle
+    }
+
+    /// Returns the handle of a pool or of physical memory that is gone, or else a new one.
+    pub(crate) fn free_or_new_handle(&mut self) -> u64 {
+        self.freed_handles.pop().unwrap_or_else(|| self.handle())
+    }
+
+    /// Gives the handle of a pool or of physical memory that is gone to the next of them.
+    pub(crate) fn free_handle(&mut self, handle: u64) {
+        if !self.config.has_unique_handles {
+            self.freed_handles.push(handle);
+        }
     }
 
     /// Adds a stream to a device. It gets the handle of the one that was removed last, and counts its
@@ -188,8 +203,8 @@ impl Driver {
         self.streams.get(&id).is_none_or(|stream| stream.completed >= position)
     }
 
-    /// Takes memory of a device.
-    pub(crate) fn charge(&mut self, device: usize, bytes: usize) -> Result<(), Failure> {
+    /// Takes memory of a device that nothing has.
+    pub(crate) fn charge_free(&mut self, device: usize, bytes: usize) -> Result<(), Failure> {
         let device = &mut self.devices[device];
         let used = device.used.checked_add(bytes as u64).filter(|&used| used <= device.total);
         device.used = used.ok_or(Failure::OUT_OF_MEMORY)?;

@@ -39,9 +39,10 @@ fn event() -> sys::CUevent {
 fn calls_that_may_wait_are_refused_under_global_capture_and_invalidate_it() {
     let (_driver, _context) = start();
     let (stream, other, done) = (create(1), create(1), event());
-    let address = allocate(64);
+    let (address, mut pooled) = (allocate(64), 0);
+    assert_eq!(cu!(cuMemAllocAsync(&raw mut pooled, 64, other)), OK);
     assert_eq!(cu!(cuEventRecord(done, other)), OK);
-    let calls: [(&str, &dyn Fn() -> sys::CUresult); 9] = [
+    let calls: [(&str, &dyn Fn() -> sys::CUresult); 10] = [
         ("alloc", &|| {
             let mut address = 0;
             cu!(cuMemAlloc_v2(&raw mut address, 64))
@@ -56,7 +57,11 @@ fn calls_that_may_wait_are_refused_under_global_capture_and_invalidate_it() {
         ("query of another stream", &|| cu!(cuStreamQuery(other))),
         ("context synchronize", &|| cu!(cuCtxSynchronize())),
         ("synchronous copy", &|| cu!(cuMemcpyDtoD_v2(address, address + 32, 8))),
-        ("synchronous fill", &|| cu!(cuMemsetD8_v2(address, 0, 8))),
+        ("allocation on another stream", &|| {
+            let mut address = 0;
+            cu!(cuMemAllocAsync(&raw mut address, 64, other))
+        }),
+        ("free on another stream", &|| cu!(cuMemFreeAsync(pooled, other))),
     ];
     for (name, call) in calls {
         begin(stream, Mode::CU_STREAM_CAPTURE_MODE_GLOBAL);
@@ -73,6 +78,16 @@ fn calls_that_may_wait_are_refused_under_global_capture_and_invalidate_it() {
             assert_eq!(allocate(64), address);
         }
     }
+}
+
+/// As driver 580 does: it does not wait.
+#[test]
+fn a_fill_without_a_stream_is_allowed() {
+    let (_driver, _context) = start();
+    let (stream, address) = (create(1), allocate(64));
+    begin(stream, Mode::CU_STREAM_CAPTURE_MODE_GLOBAL);
+    assert_eq!(cu!(cuMemsetD8_v2(address, 0, 8)), OK);
+    assert_eq!(end(stream), OK);
 }
 
 #[test]

@@ -1,6 +1,8 @@
 //! What real drivers may do without a promise: the simulation does it only where a switch says so.
 
+use crate::pools::new_pool;
 use crate::support::{OK, allocate, at, handle, start, start_with};
+use crate::virtual_memory::create;
 use cudarc::driver::{CudaContext, CudaStream, sys};
 use orlop_cudasim_control::{KernelRun, SimulationConfig};
 use std::ptr;
@@ -8,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use sys::CUresult::{
     CUDA_ERROR_ILLEGAL_ADDRESS, CUDA_ERROR_INVALID_VALUE, CUDA_ERROR_OUT_OF_MEMORY,
-    CUDA_ERROR_STREAM_CAPTURE_IMPLICIT,
+    CUDA_ERROR_STREAM_CAPTURE_IMPLICIT, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED,
 };
 use sys::CUstreamCaptureStatus_enum as Status;
 
@@ -140,6 +142,51 @@ fn access_rights_are_those_of_a_device() {
 }
 
 #[test]
+fn modules_wait_for_the_device_and_are_allowed_in_captures() {
+    const PTX: &[u8] =
+        b".version 7.0\n.target sm_50\n.address_size 64\n.visible .entry nothing()\n{\nret;\n}\n\0";
+    for waits in [false, true] {
+        let (driver, context) = start_with(&SimulationConfig::new().waiting_modules(waits));
+        let [busy, capturing] = [(); 2].map(|()| context.new_stream().expect("a stream"));
+        long_kernel(&driver, &busy);
+        let load = || {
+            let mut module = ptr::null_mut();
+            let code = cu!(cuModuleLoadData(&raw mut module, PTX.as_ptr().cast()));
+            (code, module)
+        };
+        let (code, module) = load();
+        assert_eq!(code, OK);
+        assert_eq!(driver.now() > Duration::from_millis(1), waits);
+        let mode = sys::CUstreamCaptureMode_enum::CU_STREAM_CAPTURE_MODE_GLOBAL;
+        assert_eq!(cu!(cuStreamBeginCapture_v2(capturing.cu_stream(), mode)), OK);
+        let expected = if waits { OK } else { CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED };
+        assert_eq!(load().0, expected);
+        assert_eq!(cu!(cuModuleUnload(module)), expected);
+    }
+}
+
+#[test]
+fn handles_of_pools_and_pages_are_given_again() {
+    for is_unique in [false, true] {
+        let (_driver, context) = start_with(&SimulationConfig::new().unique_handles(is_unique));
+        let stream = context.new_stream().expect("a stream");
+        let (first, mut address) = (new_pool(), 0);
+        assert_eq!(cu!(cuMemAllocFromPoolAsync(&raw mut address, 64, first, stream.cu_stream())), OK);
+        assert_eq!(cu!(cuMemPoolDestroy(first)), OK);
+        // It is there until its memory is free.
+        let second = new_pool();
+        assert_ne!(second, first);
+        assert_eq!(cu!(cuMemFreeAsync(address, stream.cu_stream())), OK);
+        stream.synchronize().expect("a wait");
+        assert_eq!(new_pool() == first, !is_unique);
+
+        let page = create(1).expect("a page");
+        assert_eq!(cu!(cuMemRelease(page)), OK);
+        assert_eq!(create(1).expect("a page") == page, !is_unique);
+    }
+}
+
+#[test]
 fn a_graph_frees_only_its_own_memory() {
     let (_driver, context) = start();
     let stream = context.new_stream().expect("a stream");
@@ -157,7 +204,7 @@ fn a_graph_frees_only_its_own_memory() {
     assert_eq!(cu!(cuMemFreeAsync(inside, raw)), OK);
     assert_eq!(status(), Status::CU_STREAM_CAPTURE_STATUS_ACTIVE);
     assert_eq!(cu!(cuMemFreeAsync(outside, raw)), CUDA_ERROR_INVALID_VALUE);
-    assert_eq!(status(), Status::CU_STREAM_CAPTURE_STATUS_INVALIDATED);
+    assert_eq!(status(), Status::CU_STREAM_CAPTURE_STATUS_ACTIVE);
 }
 
 /// "The blocking stream capture is not invalidated."

@@ -1,6 +1,7 @@
 //! Memory pools.
 
 use crate::support::{OK, handle, start, start_with};
+use crate::virtual_memory::create;
 use cudarc::driver::sys;
 use orlop_cudasim_control::{KernelRun, LiveKind, SimulationConfig};
 use std::ptr;
@@ -17,6 +18,16 @@ fn figure(pool: sys::CUmemoryPool, attribute: Attribute) -> u64 {
 fn default_pool() -> sys::CUmemoryPool {
     let mut pool = ptr::null_mut();
     assert_eq!(cu!(cuDeviceGetDefaultMemPool(&raw mut pool, 0)), OK);
+    pool
+}
+
+pub(crate) fn new_pool() -> sys::CUmemoryPool {
+    // SAFETY: zero is a valid value of every field.
+    let mut properties: sys::CUmemPoolProps = unsafe { std::mem::zeroed() };
+    properties.allocType = sys::CUmemAllocationType_enum::CU_MEM_ALLOCATION_TYPE_PINNED;
+    properties.location.type_ = sys::CUmemLocationType_enum::CU_MEM_LOCATION_TYPE_DEVICE;
+    let mut pool = ptr::null_mut();
+    assert_eq!(cu!(cuMemPoolCreate(&raw mut pool, &raw const properties)), OK);
     pool
 }
 
@@ -89,4 +100,42 @@ fn pools_of_the_program_and_devices_without_pools() {
     let stream = context.new_stream().expect("a stream");
     let refused = cu!(cuMemAllocAsync(&raw mut address, 64, stream.cu_stream()));
     assert_eq!(refused, CUDA_ERROR_NOT_SUPPORTED);
+}
+
+#[test]
+fn what_a_pool_keeps_serves_other_allocations() {
+    let (driver, context) = start_with(&SimulationConfig::new().memory(4 << 20));
+    let stream = context.new_stream().expect("a stream");
+    let (name, mut threshold) = (Attribute::CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, u64::MAX);
+    assert_eq!(cu!(cuMemPoolSetAttribute(default_pool(), name, (&raw mut threshold).cast())), OK);
+    let keep = || {
+        let mut address = 0;
+        assert_eq!(cu!(cuMemAllocAsync(&raw mut address, 4 << 20, stream.cu_stream())), OK);
+        assert_eq!(cu!(cuMemFreeAsync(address, stream.cu_stream())), OK);
+        stream.synchronize().expect("a wait");
+        assert_eq!(driver.used_memory(0), 4 << 20);
+    };
+    keep();
+    let mut address = 0;
+    assert_eq!(cu!(cuMemAlloc_v2(&raw mut address, 2 << 20)), OK);
+    assert_eq!(driver.used_memory(0), 2 << 20);
+    assert_eq!(cu!(cuMemFree_v2(address)), OK);
+    keep();
+    assert!(create(1).is_ok());
+    assert_eq!(driver.used_memory(0), 2 << 20);
+}
+
+/// As driver 580 does: it waits for pending frees of the same pool.
+#[test]
+fn an_allocation_does_not_wait_for_memory_of_another_pool() {
+    let (driver, context) = start_with(&SimulationConfig::new().memory(1 << 20).waiting_pools(true));
+    let stream = context.new_stream().expect("a stream");
+    let (other, mut address) = (new_pool(), 0);
+    assert_eq!(cu!(cuMemAllocAsync(&raw mut address, 1 << 20, stream.cu_stream())), OK);
+    let run = KernelRun::new("long").takes(Duration::from_millis(2));
+    driver.run_kernel(handle(&stream), run).expect("ok");
+    assert_eq!(cu!(cuMemFreeAsync(address, stream.cu_stream())), OK);
+    let allocated = cu!(cuMemAllocFromPoolAsync(&raw mut address, 512, other, stream.cu_stream()));
+    assert_eq!(allocated, CUDA_ERROR_OUT_OF_MEMORY);
+    assert!(driver.now() < Duration::from_millis(1));
 }

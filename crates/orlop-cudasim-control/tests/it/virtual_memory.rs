@@ -18,7 +18,8 @@ fn properties() -> sys::CUmemAllocationProp {
     properties
 }
 
-fn create(pages: usize) -> Result<sys::CUmemGenericAllocationHandle, sys::CUresult> {
+/// Creates physical memory of so many pages.
+pub(crate) fn create(pages: usize) -> Result<sys::CUmemGenericAllocationHandle, sys::CUresult> {
     let mut handle = 0;
     match cu!(cuMemCreate(&raw mut handle, pages * PAGE, &properties(), 0)) {
         OK => Ok(handle),

@@ -65,7 +65,7 @@ calls! {
             return Err(Failure::NOT_SUPPORTED);
         }
         let device = driver.device(properties.location.id)?;
-        let handle = driver.handle();
+        let handle = driver.free_or_new_handle();
         driver.pools.insert(handle, Pool::new(device, false));
         pool.set(handle)
     }

@@ -52,6 +52,7 @@ pub(crate) extern "C" fn orlopsim_reset(configuration: In<SimConfiguration>) -> 
             has_peer_access: found.has_peer_access,
             frees_wait: found.frees_wait,
             pools_wait: found.pools_wait,
+            modules_wait: found.modules_wait,
             shares_access: found.shares_access,
             has_unique_handles: found.has_unique_handles,
             launch_queue: found.launch_queue.max(1),

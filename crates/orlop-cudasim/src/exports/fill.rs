@@ -1,4 +1,4 @@
-//! Fills. One without a stream runs in the legacy default stream and does not wait.
+//! Fills. One without a stream runs in the legacy default stream and does not wait, so that a capture allows it.
 
 use crate::call::calls;
 use crate::codes::{Failure, Outcome};
@@ -44,15 +44,15 @@ fn submit(driver: &mut DriverGuard, fill: FillShape, stream: u64) -> Outcome {
 }
 
 calls! {
-    fn cuMemsetD8_v2(to: usize, value: u8, count: usize) Unsafe |driver| {
+    fn cuMemsetD8_v2(to: usize, value: u8, count: usize) Context |driver| {
         submit(driver, FillShape::line("cuMemsetD8", to, value.into(), 1, count), 0)
     }
 
-    fn cuMemsetD16_v2(to: usize, value: u16, count: usize) Unsafe |driver| {
+    fn cuMemsetD16_v2(to: usize, value: u16, count: usize) Context |driver| {
         submit(driver, FillShape::line("cuMemsetD16", to, value.into(), 2, count), 0)
     }
 
-    fn cuMemsetD32_v2(to: usize, value: u32, count: usize) Unsafe |driver| {
+    fn cuMemsetD32_v2(to: usize, value: u32, count: usize) Context |driver| {
         submit(driver, FillShape::line("cuMemsetD32", to, value, 4, count), 0)
     }
 
@@ -68,17 +68,17 @@ calls! {
         submit(driver, FillShape::line("cuMemsetD32Async", to, value, 4, count), stream)
     }
 
-    fn cuMemsetD2D8_v2(to: usize, pitch: usize, value: u8, count: usize, rows: usize) Unsafe |driver| {
+    fn cuMemsetD2D8_v2(to: usize, pitch: usize, value: u8, count: usize, rows: usize) Context |driver| {
         let (name, value, width) = ("cuMemsetD2D8", u32::from(value), 1);
         submit(driver, FillShape { name, to, pitch, count, rows, value, width }, 0)
     }
 
-    fn cuMemsetD2D16_v2(to: usize, pitch: usize, value: u16, count: usize, rows: usize) Unsafe |driver| {
+    fn cuMemsetD2D16_v2(to: usize, pitch: usize, value: u16, count: usize, rows: usize) Context |driver| {
         let (name, value, width) = ("cuMemsetD2D16", u32::from(value), 2);
         submit(driver, FillShape { name, to, pitch, count, rows, value, width }, 0)
     }
 
-    fn cuMemsetD2D32_v2(to: usize, pitch: usize, value: u32, count: usize, rows: usize) Unsafe |driver| {
+    fn cuMemsetD2D32_v2(to: usize, pitch: usize, value: u32, count: usize, rows: usize) Context |driver| {
         submit(driver, FillShape { name: "cuMemsetD2D32", to, pitch, count, rows, value, width: 4 }, 0)
     }
 

@@ -1,4 +1,5 @@
-//! Modules and kernel launches. To load a module allocates memory, and counts as a call that may wait.
+//! Modules and kernel launches. To load or to unload a module counts as a call that may wait, or does wait if
+//! `modules_wait` says so, and captures allow it then, as driver 580 does.
 
 use crate::abi::{In, LaunchConfig, Out, Text, write_text};
 use crate::call::calls;
@@ -16,6 +17,15 @@ const PARAM_BUFFER_SIZE: usize = 2;
 /// Options of a load.
 const JIT_ERROR_LOG_BUFFER: i32 = 5;
 const JIT_ERROR_LOG_BUFFER_SIZE: i32 = 6;
+
+/// Waits for the device, or counts as a call that may.
+fn before_change(driver: &mut DriverGuard) -> Outcome {
+    if driver.config.modules_wait {
+        let device = driver.current_device()?;
+        return driver.synchronize_device(device);
+    }
+    driver.refuse_in_capture()
+}
 
 fn load(driver: &mut DriverGuard, module: &Out<u64>, text: &str) -> Outcome {
     let (handle, device) = (driver.handle(), driver.current_device()?);
@@ -94,12 +104,14 @@ fn launch(
 }
 
 calls! {
-    fn cuModuleLoad(module: Out<u64>, path: Text) Unsafe |driver| {
+    fn cuModuleLoad(module: Out<u64>, path: Text) Context |driver| {
+        before_change(driver)?;
         let text = std::fs::read(path.get()?).map_err(|_| Failure::FILE_NOT_FOUND)?;
         load(driver, &module, &String::from_utf8_lossy(&text))
     }
 
-    fn cuModuleLoadData(module: Out<u64>, image: Text) Unsafe |driver| {
+    fn cuModuleLoadData(module: Out<u64>, image: Text) Context |driver| {
+        before_change(driver)?;
         let text = image.get()?;
         if text.starts_with("\u{7f}ELF") {
             return Err(Failure::INVALID_IMAGE);
@@ -113,7 +125,8 @@ calls! {
         count: u32,
         options: In<i32>,
         values: In<usize>,
-    ) Unsafe |driver| {
+    ) Context |driver| {
+        before_change(driver)?;
         let loaded = load(driver, &module, &image.get()?);
         if loaded == Err(Failure::INVALID_PTX) && count > 0 {
             write_log(driver, count as usize, &options, &values)?;
@@ -121,7 +134,10 @@ calls! {
         loaded
     }
 
-    fn cuModuleUnload(module: u64) Unsafe |driver| { driver.modules.unload(module) }
+    fn cuModuleUnload(module: u64) Context |driver| {
+        before_change(driver)?;
+        driver.modules.unload(module)
+    }
 
     fn cuModuleGetFunction(function: Out<u64>, module: u64, name: Text) Context |driver| {
         let entry = driver.modules.find(module, &name.get()?)?;

@@ -6,6 +6,7 @@
 use crate::codes::{Failure, Outcome};
 use crate::driver::Driver;
 use crate::state::pool::Pool;
+use crate::state::work::Work;
 
 impl Driver {
     pub(crate) fn pool(&mut self, handle: u64) -> Outcome<&mut Pool> {
@@ -25,6 +26,34 @@ impl Driver {
         pool.used_high = pool.used_high.max(pool.used);
         pool.reserved_high = pool.reserved_high.max(pool.reserved());
         Ok(())
+    }
+
+    /// Takes memory of a device; if too little is left, and that suffices, what its pools keep.
+    pub(crate) fn charge(&mut self, device: usize, bytes: usize) -> Outcome {
+        let charged = self.charge_free(device, bytes);
+        if charged != Err(Failure::OUT_OF_MEMORY) {
+            return charged;
+        }
+        let pools = self.pools.values().filter(|pool| pool.device == device);
+        let kept = pools.map(|pool| pool.kept).sum::<u64>();
+        let free = self.devices[device].total - self.devices[device].used;
+        if (bytes as u64) > free + kept {
+            return charged;
+        }
+        // "a call to cudaMalloc or cuMemCreate could cause CUDA to free unused memory from any memory pool"
+        self.trim_pools(device, Some(0));
+        self.charge_free(device, bytes)
+    }
+
+    /// Returns `true` if a stream is going to return memory to a pool.
+    pub(crate) fn awaits_memory(&self, handle: u64) -> bool {
+        let mut pending = self.streams.values().flat_map(|stream| &stream.operations);
+        pending.any(|operation| match operation.work {
+            Work::Free { address } => {
+                self.memory.allocations.get(&address).is_some_and(|found| found.pool == handle)
+            }
+            _ => false,
+        })
     }
 
     /// Returns freed memory to its pool.
@@ -47,19 +76,20 @@ impl Driver {
         self.uncharge(device, usize::try_from(given).unwrap_or(usize::MAX));
         if is_gone {
             self.pools.remove(&handle);
+            self.free_handle(handle);
         }
     }
 
-    /// Gives back what the pools of a device keep above their thresholds.
-    pub(crate) fn trim_pools(&mut self, device: usize) {
+    /// Gives back what the pools of a device keep above their thresholds, or above another number of bytes.
+    pub(crate) fn trim_pools(&mut self, device: usize, keep: Option<u64>) {
         let pools: Vec<(u64, u64)> = self
             .pools
             .iter()
             .filter(|(_, pool)| pool.device == device && pool.kept > 0)
-            .map(|(&handle, pool)| (handle, pool.threshold))
+            .map(|(&handle, pool)| (handle, keep.unwrap_or(pool.threshold)))
             .collect();
-        for (handle, threshold) in pools {
-            self.trim_pool(handle, threshold);
+        for (handle, keep) in pools {
+            self.trim_pool(handle, keep);
         }
     }
 

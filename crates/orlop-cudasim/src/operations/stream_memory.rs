@@ -11,13 +11,7 @@ impl Driver {
     fn allocate_in_pool(&mut self, handle: u64, bytes: usize) -> Outcome<usize> {
         let taken = rounded(bytes)?;
         let device = self.pool(handle)?.device;
-        if self.charge_pool(handle, taken).is_err() {
-            for (other, _) in self.pools.iter().map(|(&other, pool)| (other, pool.device)).collect::<Vec<_>>()
-            {
-                self.trim_pool(other, 0);
-            }
-            self.charge_pool(handle, taken)?;
-        }
+        self.charge_pool(handle, taken)?;
         let poison = self.config.has_poison;
         let allocated = self.memory.allocate(bytes, SimMemory::Device, device, handle, 0, poison);
         if allocated.is_err() {
@@ -37,13 +31,13 @@ impl Driver {
             let owned =
                 self.captures.get(&capture).is_some_and(|found| found.graph.memory.contains(&address));
             if !owned {
-                // "must therefore be passed the address of a graph allocation"
-                self.invalidate(capture);
+                // "must therefore be passed the address of a graph allocation". The capture goes on.
                 return Err(Failure::INVALID_VALUE);
             }
             // The graph keeps its memory for the next launch.
             return self.submit(stream, Submission::new("cuMemFreeAsync", Work::Nothing, vec![access]));
         }
+        self.refuse_in_capture()?;
         self.submit(stream, Submission::new("cuMemFreeAsync", Work::Free { address }, vec![access]))
     }
 }
@@ -57,13 +51,13 @@ impl DriverGuard {
         if !self.config.has_pools {
             return Err(Failure::NOT_SUPPORTED);
         }
-        let device = self.stream(stream)?.device;
+        if self.stream(stream)?.capture.is_none() {
+            self.refuse_in_capture()?;
+        }
         let mut allocated = self.allocate_in_pool(handle, bytes);
-        if allocated == Err(Failure::OUT_OF_MEMORY) && self.config.pools_wait && !self.busy.is_empty() {
-            // Memory may be on its way back. The host learns nothing by the wait.
-            self.wait_until(|driver| {
-                driver.streams.iter().all(|(id, stream)| stream.device != device || driver.is_idle(*id))
-            })?;
+        if allocated == Err(Failure::OUT_OF_MEMORY) && self.config.pools_wait {
+            // Memory of this pool may be on its way back. The host learns nothing by the wait.
+            self.wait_until(|driver| !driver.awaits_memory(handle))?;
             allocated = self.allocate_in_pool(handle, bytes);
         }
         let address = allocated?;

@@ -29,7 +29,7 @@ impl DriverGuard {
         let clock = self.order.record(queue);
         self.wait_until(|driver| driver.is_done(id, position))?;
         self.order.wait(HOST_QUEUE, &clock);
-        self.trim_pools(device);
+        self.trim_pools(device, None);
         self.check_usable(device)
     }
 
@@ -56,7 +56,7 @@ impl DriverGuard {
         for clock in clocks.iter().chain([&departed]) {
             self.order.wait(HOST_QUEUE, clock);
         }
-        self.trim_pools(device);
+        self.trim_pools(device, None);
         self.check_usable(device)
     }
 
@@ -72,7 +72,7 @@ impl DriverGuard {
             }
             Recorded::Elsewhere(record) => self.synchronize_process(&record)?,
         }
-        self.trim_pools(device);
+        self.trim_pools(device, None);
         self.check_usable(device)
     }
 }

@@ -53,9 +53,10 @@ impl Driver {
         self.charge(device, bytes)?;
         let taken = self.memory.take_physical(bytes, self.config.has_poison);
         let offset = taken.inspect_err(|_| self.uncharge(device, bytes))?;
-        let handle = self.handle();
+        let (handle, id) = (self.free_or_new_handle(), self.handle());
         let created = PhysicalAllocation {
             device,
+            id,
             bytes,
             offset,
             handle_types,
@@ -98,10 +99,12 @@ impl Driver {
             return Err(Failure::INVALID_DEVICE);
         }
         let file = Arc::new(memory.open()?);
-        let (handle, place) = (self.handle(), self.vmm.foreign_place(bytes));
+        let (handle, id) = (self.free_or_new_handle(), self.handle());
+        let place = self.vmm.foreign_place(bytes);
         let elsewhere = Some(ForeignPages { file, offset });
         let imported = PhysicalAllocation {
             device,
+            id,
             bytes,
             offset: place,
             handle_types: 0,
@@ -139,6 +142,7 @@ impl Driver {
             let (device, bytes, offset) = (found.device, found.bytes, found.offset);
             let is_own = found.elsewhere.is_none();
             self.vmm.physical.remove(&handle);
+            self.free_handle(handle);
             self.races.past.forget(offset..offset + bytes);
             if !is_own {
                 return;
@@ -176,7 +180,8 @@ impl Driver {
             return Err(Failure::OUT_OF_MEMORY);
         }
         found.mappings += 1;
-        let mapping = Mapping { bytes, handle, place, device: found.device, access: BTreeMap::new() };
+        let (device, id) = (found.device, found.id);
+        let mapping = Mapping { bytes, handle, id, place, device, access: BTreeMap::new() };
         self.vmm.mappings.insert(address, mapping);
         Ok(())
     }

@@ -19,6 +19,7 @@ pub(crate) struct Config {
     pub(crate) has_peer_access: bool,
     pub(crate) frees_wait: bool,
     pub(crate) pools_wait: bool,
+    pub(crate) modules_wait: bool,
     pub(crate) shares_access: bool,
     pub(crate) has_unique_handles: bool,
     /// The number of operations that a stream takes before a submission waits.
@@ -44,6 +45,7 @@ impl Default for Config {
             has_peer_access: false,
             frees_wait: false,
             pools_wait: false,
+            modules_wait: false,
             shares_access: false,
             has_unique_handles: false,
             launch_queue: 1024,

@@ -15,6 +15,8 @@ pub(crate) const PROT_READ_WRITE: i32 = 3;
 #[derive(Debug)]
 pub(crate) struct PhysicalAllocation {
     pub(crate) device: usize,
+    /// No other memory has had it, as others may have had its handle.
+    pub(crate) id: u64,
     pub(crate) bytes: usize,
     /// Where it is in the file. For memory of another process a place that nothing in the file has.
     pub(crate) offset: usize,
@@ -41,6 +43,7 @@ pub(crate) struct ForeignPages {
 pub(crate) struct Mapping {
     pub(crate) bytes: usize,
     pub(crate) handle: u64,
+    pub(crate) id: u64,
     /// Where its bytes are in the file.
     pub(crate) place: usize,
     pub(crate) device: usize,
@@ -94,7 +97,7 @@ impl VirtualMemory {
 
     pub(crate) fn locate(&self, address: usize) -> Option<Located> {
         let (start, found) = self.mapping(address)?;
-        let (bytes, device, id) = (found.bytes, found.device, found.handle);
+        let (bytes, device, id) = (found.bytes, found.device, found.id);
         Some(Located { start, bytes, kind: SimMemory::Mapped, device, pool: 0, flags: 0, id })
     }
 

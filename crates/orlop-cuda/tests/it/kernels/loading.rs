@@ -251,7 +251,8 @@ fn every_call_of_an_operation_fails_in_turn() {
 
 #[test]
 fn tensors_are_cast_and_packed_on_their_device() {
-    let here = KernelBench::new();
+    // The kernels are loaded at their first use.
+    let here = KernelBench::with(&SimulationConfig::new().waiting_modules(false));
     let context = Context::new();
     install(&context, &here.machine.device).unwrap();
     let (gpu, stream) = (here.machine.device.device(), here.stream.id());
