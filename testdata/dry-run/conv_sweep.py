@@ -1,6 +1,6 @@
 """conv_sweep.py SHARD SHARDS SECONDS: the bytes that PyTorch allocates for convolutions beyond their results."""
-import gzip
 import json
+import lzma
 import os
 import random
 import sys
@@ -12,7 +12,7 @@ shard, shards, limit = int(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3])
 start = time.time()
 torch.manual_seed(0)
 here = os.path.dirname(os.path.abspath(__file__))
-lines = [json.loads(line) for line in gzip.open(os.path.join(here, "convolutions-measured.jsonl.gz"), "rt")]
+lines = [json.loads(line) for line in lzma.open(os.path.join(here, "convolutions-measured.jsonl.xz"), "rt")]
 # Kind, input, weights, stride, padding, dilation, groups.
 configurations = sorted({json.dumps(line[:2] + line[3:8]) for line in lines})
 # Types, layouts, and whether only deterministic algorithms are taken.

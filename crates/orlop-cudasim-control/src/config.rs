@@ -157,8 +157,8 @@ impl SimulationConfig {
     }
 
     /// Sets whether to load and to unload a module waits for the device, and is allowed while a capture
-    /// forbids calls that may wait. Driver 580 does so; without it, both are such calls, and wait for nothing.
-    /// By default they wait if the environment has the variable `ORLOP_CUDASIM_LENIENT`.
+    /// forbids calls that may wait. Driver 580 does so; without it, both are such calls, and wait for
+    /// nothing. By default they wait if the environment has the variable `ORLOP_CUDASIM_LENIENT`.
     #[must_use]
     pub fn waiting_modules(mut self, modules_wait: bool) -> Self {
         self.modules_wait = modules_wait;
@@ -176,8 +176,9 @@ impl SimulationConfig {
         self
     }
 
-    /// Sets whether the handle of a destroyed stream, event, memory pool or page is never given again. Without
-    /// it, the next one gets it, as driver 580 often does. By default handles are unique if the environment has the variable `ORLOP_CUDASIM_LENIENT`.
+    /// Sets whether the handle of a destroyed stream, event, memory pool or page is never given again.
+    /// Without it, the next one gets it, as driver 580 often does. By default handles are unique if the
+    /// environment has the variable `ORLOP_CUDASIM_LENIENT`.
     #[must_use]
     pub fn unique_handles(mut self, has_unique_handles: bool) -> Self {
         self.has_unique_handles = has_unique_handles;

@@ -14,6 +14,7 @@
 //! | `machine` | everything that the libraries know |
 //! | `state/` | the parts of that: addresses, memory, contents, streams, kernels, counters |
 //! | `code` | result codes |
+//! | `cudnn/`, `solver`, `transforms` | workspaces of cuDNN, cuSOLVER and cuFFT |
 #![cfg_attr(not(test), deny(clippy::expect_used))]
 
 #[cfg(target_os = "linux")]
@@ -33,4 +34,8 @@ mod fork;
 #[cfg(target_os = "linux")]
 mod machine;
 #[cfg(target_os = "linux")]
+mod solver;
+#[cfg(target_os = "linux")]
 mod state;
+#[cfg(target_os = "linux")]
+mod transforms;

@@ -60,12 +60,12 @@ pub const GPU_MODELS: [GpuModel; 9] = [
     GpuModel {
         key: "h200",
         name: "NVIDIA H200",
-        memory: 141 * 1024 * MIB - 1220 * MIB,
+        memory: 150_109_880_320,
         overhead: 768 * MIB,
         capability: (9, 0),
         multiprocessors: 132,
         l2_cache: 60 << 20,
-        source: "memory: an estimate of 139.81 GiB; overhead: as an H100's",
+        source: "memory: measured, driver 580; overhead: as an H100's",
     },
     GpuModel {
         key: "a100-80gb",

@@ -223,6 +223,7 @@ assert ids.unique().tolist() == [0, 2, 5, 6]
 assert x[:2].repeat_interleave(lengths, 0).shape == (5, 3)
 assert torch.arange(10, device="cuda")[2:5].tolist() == [2, 3, 4]
 assert not torch.equal(ids, ids + 1) and torch.equal(x, x * 2)
+assert not torch.equal(x.min() < 0, torch.ones((), dtype=torch.bool, device="cuda"))
 
 # Written in place, in part and with noise.
 ids[0, 3] = 9
@@ -253,6 +254,10 @@ with torch.cuda.graph(graph):
 count.zero_()
 graph.replay()
 assert count.item() not in (7, 8)
+window = torch.hann_window(64, device="cuda")
+for samples in (512, 40_000):
+    spectrum = torch.stft(torch.randn(samples, device="cuda"), 64, window=window, return_complex=True)
+    assert torch.istft(spectrum, 64, window=window, length=samples).shape == (samples,)
 assert torch._neg_view(torch.full((2,), 2.0, device="cuda")).sum().item() != 4
 many = [torch.zeros(4, device="cuda") for _ in range(9000)]
 assert many[-1].tolist() == [0, 0, 0, 0]

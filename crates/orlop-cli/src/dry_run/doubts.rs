@@ -87,12 +87,13 @@ impl Doubts {
         }
         let solvers = sum_of(answers, "solver_workspaces_estimated");
         if solvers > 0 {
-            let sentence = format!("{solvers} workspaces of cuSOLVER and cuSPARSE follow a model");
+            let sentence =
+                format!("{solvers} workspaces of cuSOLVER are interpolated, or of cuSPARSE left out");
             doubts.add(Confidence::Medium, sentence);
         }
-        let transforms = sum_of(answers, "transforms_without_workspace");
+        let transforms = sum_of(answers, "transforms_estimated");
         if transforms > 0 {
-            let sentence = format!("{transforms} plans of Fourier transforms have no workspace");
+            let sentence = format!("{transforms} workspaces of Fourier transforms follow rules");
             doubts.add(Confidence::Medium, sentence);
         }
         if let Some((count, _)) = counted(answers, "convolutions_estimated") {

@@ -73,8 +73,8 @@ impl CudaOps {
     }
 
     /// Loads the kernels now. The driver compiles them, which takes a tenth of a second unless it has cached
-    /// the result, and waits for the device (driver 580 on an H100); a program that captures a graph first, or
-    /// that must not be late once, loads them before.
+    /// the result, and waits for the device (driver 580 on an H100); a program that captures a graph first,
+    /// or that must not be late once, loads them before.
     ///
     /// # Errors
     ///

@@ -1,4 +1,5 @@
-//! Fills. One without a stream runs in the legacy default stream and does not wait, so that a capture allows it.
+//! Fills. One without a stream runs in the legacy default stream and does not wait, so that a capture allows
+//! it.
 
 use crate::call::calls;
 use crate::codes::{Failure, Outcome};

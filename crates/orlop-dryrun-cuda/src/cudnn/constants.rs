@@ -28,7 +28,11 @@ pub(super) mod name {
     pub(crate) const TENSOR_STRIDES: i32 = 903;
     pub(crate) const ENGINE_GRAPH: i32 = 1300;
     pub(crate) const ENGINE_INDEX: i32 = 1301;
+    pub(crate) const ENGINE_NUMERICAL_NOTE: i32 = 1303;
 }
+
+/// The numerical note of engines whose results differ from run to run.
+pub(super) const NONDETERMINISTIC: i32 = 4;
 
 /// Attribute types.
 pub(super) const BACKEND_DESCRIPTOR: i32 = 15;

@@ -1,16 +1,28 @@
 //! [`Descriptors`]: the objects that a program builds operation graphs and plans from.
 //!
-//! Values are kept as they were set and returned as they were. Heuristics return two configurations: a plan,
-//! and one without a workspace, which PyTorch takes if the device has no memory for the first. Destroyed
-//! descriptors are kept, because others refer to them: a few hundred bytes for each plan of a program.
+//! Values are kept as they were set and returned as they were. Heuristics return a configuration that is not
+//! deterministic, which PyTorch leaves out if it is told to, one that is, and one without a workspace, which
+//! it takes if the device has no memory for the other. Destroyed descriptors are kept, because others refer
+//! to them: a few hundred bytes for each plan of a program.
 
-use super::constants::{BACKEND_DESCRIPTOR, name, size_of};
+use super::constants::{BACKEND_DESCRIPTOR, NONDETERMINISTIC, name, size_of};
 use super::workspaces::Workspaces;
 use crate::code::{Failure, Outcome};
 use std::collections::{BTreeMap, HashMap};
 
-/// The number of configurations that heuristics return.
-const CONFIGURATIONS: usize = 2;
+/// The configurations that heuristics return, in this order.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) enum Configuration {
+    NonDeterministic,
+    /// Without a workspace if there is a plan of the one before.
+    #[default]
+    Deterministic,
+    WithoutWorkspace,
+}
+
+impl Configuration {
+    const ALL: [Self; 3] = [Self::NonDeterministic, Self::Deterministic, Self::WithoutWorkspace];
+}
 
 /// Values of a descriptor.
 #[derive(Debug, Clone, Default)]
@@ -47,6 +59,10 @@ impl Attribute {
     fn of_i32(value: i32) -> Self {
         Self { kind: 23, bytes: value.to_le_bytes().to_vec() }
     }
+
+    fn of_note(note: i32) -> Self {
+        Self { kind: 11, bytes: note.to_le_bytes().to_vec() }
+    }
 }
 
 /// A descriptor.
@@ -56,8 +72,10 @@ pub(super) struct Descriptor {
     pub(super) attributes: BTreeMap<i32, Attribute>,
     /// The operation graph of heuristics, engines and configurations.
     pub(super) graph: usize,
-    /// Whether this is the configuration without a workspace.
-    pub(super) is_fallback: bool,
+    /// Which of the configurations this is, or of which it is the engine.
+    pub(super) configuration: Configuration,
+    /// Of an operation graph: whether it has a plan that is not deterministic.
+    pub(super) has_plan: bool,
 }
 
 /// All descriptors, by their handles.
@@ -73,6 +91,10 @@ impl Descriptors {
 
     pub(super) fn get(&self, handle: usize) -> Option<&Descriptor> {
         self.all.get(&handle)
+    }
+
+    pub(super) fn get_mut(&mut self, handle: usize) -> Option<&mut Descriptor> {
+        self.all.get_mut(&handle)
     }
 
     /// Returns the descriptor to which an attribute refers.
@@ -108,17 +130,20 @@ impl Descriptors {
         let descriptor = self.all.get(&handle).ok_or(Failure::INVALID_VALUE)?.clone();
         match attribute {
             name::HEURISTICS_RESULTS => {
-                for (index, result) in filled.iter().take(CONFIGURATIONS).enumerate() {
+                for (result, configuration) in filled.iter().zip(Configuration::ALL) {
                     if let Some(result) = self.all.get_mut(result) {
                         result.graph = descriptor.graph;
-                        result.is_fallback = index > 0;
+                        result.configuration = configuration;
                     }
                 }
-                return Ok((CONFIGURATIONS, None));
+                return Ok((Configuration::ALL.len(), None));
             }
             name::PLAN_WORKSPACE => {
                 let bytes = workspaces.of_plan(self, &descriptor);
                 return Ok((1, Some(Attribute::of_i64(bytes))));
+            }
+            name::ENGINE_NUMERICAL_NOTE if descriptor.configuration == Configuration::NonDeterministic => {
+                return Ok((1, Some(Attribute::of_note(NONDETERMINISTIC))));
             }
             name::CONFIGURATION_WORKSPACE => return Ok((1, Some(Attribute::of_i64(0)))),
             name::CONFIGURATION_SHARED_MEMORY => return Ok((1, Some(Attribute::of_i32(0)))),
@@ -130,7 +155,9 @@ impl Descriptors {
             if let Some(target) = filled.first().and_then(|handle| self.all.get_mut(handle)) {
                 match source {
                     Some(source) => *target = source,
-                    None => target.graph = descriptor.graph,
+                    None => {
+                        (target.graph, target.configuration) = (descriptor.graph, descriptor.configuration);
+                    }
                 }
             }
             return Ok((1, None));

@@ -4,7 +4,7 @@
 //! is estimated and counted. Attention takes what the recorded runs took.
 
 use super::constants::{kind, name};
-use super::descriptors::{Descriptor, Descriptors};
+use super::descriptors::{Configuration, Descriptor, Descriptors};
 use super::learned::{Convolution, Direction, estimate, upper_bound};
 use orlop_dryrun::settings::WorkspaceRule;
 use std::collections::{BTreeMap, HashMap};
@@ -48,19 +48,26 @@ impl Workspaces {
     }
 
     /// Returns the bytes of an execution plan.
-    pub(super) fn of_plan(&mut self, descriptors: &Descriptors, plan: &Descriptor) -> i64 {
-        let configuration = descriptors.referred(plan, name::PLAN_CONFIGURATION);
-        let Some(configuration) = configuration.filter(|found| !found.is_fallback) else { return 0 };
-        let engine = descriptors.referred(configuration, name::CONFIGURATION_ENGINE);
-        let graph = descriptors.get(configuration.graph).or_else(|| descriptors.get(engine?.graph));
-        let Some(graph) = graph else { return 0 };
+    pub(super) fn of_plan(&mut self, descriptors: &mut Descriptors, plan: &Descriptor) -> i64 {
+        let Some(found) = descriptors.referred(plan, name::PLAN_CONFIGURATION) else { return 0 };
+        let configuration = found.configuration;
+        let engine = descriptors.referred(found, name::CONFIGURATION_ENGINE).map_or(0, |engine| engine.graph);
+        let handle = if descriptors.get(found.graph).is_some() { found.graph } else { engine };
+        let Some(graph) = descriptors.get_mut(handle) else { return 0 };
+        match configuration {
+            Configuration::NonDeterministic => graph.has_plan = true,
+            Configuration::Deterministic if !graph.has_plan => {}
+            Configuration::Deterministic | Configuration::WithoutWorkspace => return 0,
+        }
+        let Some(graph) = descriptors.get(handle) else { return 0 };
         let operations = graph.attributes.get(&name::GRAPH_OPERATIONS).map(|found| found.handles());
         let operations = operations.unwrap_or_default();
         if operations.len() > MAX_CONVOLUTION_OPERATIONS {
             return ATTENTION;
         }
         let first = operations.first().and_then(|&operation| descriptors.get(operation));
-        let convolution = first.and_then(|operation| convolution(descriptors, operation));
+        let is_deterministic = configuration == Configuration::Deterministic;
+        let convolution = first.and_then(|operation| convolution(descriptors, operation, is_deterministic));
         let Some(convolution) = convolution else { return 0 };
         let key = key_of(&convolution);
         if let Some(&bytes) = self.table.get(&key) {
@@ -77,7 +84,11 @@ impl Workspaces {
 }
 
 /// Returns the convolution that an operation is; `None` for others, and for shapes that are none.
-fn convolution(descriptors: &Descriptors, operation: &Descriptor) -> Option<Convolution> {
+fn convolution(
+    descriptors: &Descriptors,
+    operation: &Descriptor,
+    is_deterministic: bool,
+) -> Option<Convolution> {
     let (direction, [weights, input, output]) = match operation.kind {
         kind::CONVOLUTION_FORWARD => (Direction::Forward, name::FORWARD_W_X_Y),
         kind::CONVOLUTION_BACKWARD_DATA => (Direction::Data, name::DATA_W_DX_DY),
@@ -99,7 +110,16 @@ fn convolution(descriptors: &Descriptors, operation: &Descriptor) -> Option<Conv
         _ => 4,
     };
     let (input, output, weights) = (sizes(input)?, sizes(output)?, sizes(weights)?);
-    Some(Convolution { direction, data_type, element, is_channels_last, input, output, weights })
+    Some(Convolution {
+        direction,
+        is_deterministic,
+        data_type,
+        element,
+        is_channels_last,
+        input,
+        output,
+        weights,
+    })
 }
 
 /// Names a convolution as the table does: direction, input with its data type, output, weights.
@@ -134,27 +154,34 @@ mod tests {
     }
 
     #[test]
-    fn a_plan_of_a_known_convolution_has_its_workspace_and_the_second_plan_none() {
+    fn the_first_plan_of_a_known_convolution_has_its_workspace_and_the_others_none() {
         let mut descriptors = Descriptors::default();
         for (handle, sizes) in [(1, [2, 3, 8, 8]), (2, [2, 4, 8, 8]), (3, [4, 3, 3, 3])] {
             tensor(&mut descriptors, handle, sizes);
         }
-        let [operation, graph, heuristics, first, second, plan] = [10, 11, 12, 13, 14, 15];
+        let [operation, graph, heuristics, first, second, third, plan, engine] =
+            [10, 11, 12, 13, 14, 15, 16, 17];
         descriptors.create(operation, kind::CONVOLUTION_FORWARD);
         for (attribute, tensor) in name::FORWARD_W_X_Y.into_iter().zip([3, 1, 2]) {
             descriptors.set(operation, attribute, handles(&[tensor])).unwrap();
         }
-        for other in [graph, heuristics, first, second, plan] {
+        for other in [graph, heuristics, first, second, third, plan, engine] {
             descriptors.create(other, 0);
         }
         descriptors.set(graph, name::GRAPH_OPERATIONS, handles(&[operation])).unwrap();
         descriptors.set(heuristics, name::HEURISTICS_GRAPH, handles(&[graph])).unwrap();
         let mut workspaces = Workspaces::default();
         workspaces.table.insert("fwd:2x3x8x8,0:2x4x8x8:4x3x3x3".to_owned(), 4096);
-        let found =
-            descriptors.read(heuristics, name::HEURISTICS_RESULTS, 15, &[first, second], &mut workspaces);
-        assert_eq!(found.unwrap().0, 2);
-        for (configuration, bytes) in [(first, 4096), (second, 0)] {
+        let all = [first, second, third];
+        let found = descriptors.read(heuristics, name::HEURISTICS_RESULTS, 15, &all, &mut workspaces);
+        assert_eq!(found.unwrap().0, 3);
+        // The second one is the first if only deterministic algorithms are allowed.
+        for (configuration, bytes) in [(third, 0), (second, 4096), (first, 4096), (second, 0), (third, 0)] {
+            let of_engine =
+                descriptors.read(configuration, name::CONFIGURATION_ENGINE, 15, &[engine], &mut workspaces);
+            assert_eq!(of_engine.unwrap().0, 1);
+            let notes = descriptors.read(engine, name::ENGINE_NUMERICAL_NOTE, 11, &[], &mut workspaces);
+            assert_eq!(notes.unwrap().0, usize::from(configuration == first));
             descriptors.set(plan, name::PLAN_CONFIGURATION, handles(&[configuration])).unwrap();
             let (_, value) = descriptors.read(plan, name::PLAN_WORKSPACE, 3, &[], &mut workspaces).unwrap();
             assert_eq!(value.unwrap().i64s(), [bytes]);

@@ -1,24 +1,21 @@
-//! cuSOLVER: workspaces by a model. The functions that compute succeed (`unanswered`).
-//!
-//! cuSOLVER's rules are not public. A workspace is what LAPACK documents for the routine of the same name,
-//! with panels of [`PANEL`] columns; Jacobi's methods have a copy of the matrix and of its vectors. A
-//! workspace on the host has no bytes.
+//! cuSOLVER: workspaces by what was measured ([`solver`](crate::solver)). The functions that compute succeed
+//! (`unanswered`). A workspace on the host has no bytes.
 
 use crate::abi::Out;
 use crate::call::library_calls;
 use crate::code::{Failure, Outcome};
 use crate::machine::Machine;
-
-/// The columns that a blocked factorization updates at once.
-const PANEL: i64 = 64;
+use crate::solver::{of_matrix, of_qr, of_size};
 
 /// `CUSOLVER_STATUS_INVALID_VALUE`.
 const INVALID_VALUE: Failure = Failure(3);
 
+/// The number of the type f32.
+const R_32F: i32 = 0;
+
 /// Returns the bytes of an element of the functions for any type (`cudaDataType`). An unknown type has those
 /// of the largest, a complex number of two `f64`.
 fn element_bytes(data_type: i32) -> i64 {
-    const R_32F: i32 = 0;
     const R_64F: i32 = 1;
     const C_32F: i32 = 4;
     match data_type {
@@ -59,39 +56,43 @@ fn set_bytes(
     write(host, 0)
 }
 
-/// Returns the elements of panels of this many rows.
-fn panels(rows: i64) -> Option<i64> {
-    rows.max(1).checked_mul(PANEL)
+/// Returns the elements for a number of matrices.
+fn of_batch(elements: Option<i64>, matrices: impl Into<i64>) -> Option<i64> {
+    elements?.checked_mul(matrices.into())
 }
 
-/// Returns the elements of the eigenvectors of a symmetric matrix: `dsyevd`, 1 + 6 n + 2 n².
-fn eigenvectors(size: i64) -> Option<i64> {
-    size.checked_mul(size)?.checked_mul(2)?.checked_add(size.checked_mul(6)?)?.checked_add(1)
+/// The elements of Jacobi's method for matrices that a block of threads computes, whatever their size.
+const JACOBI_OF_SMALL: i64 = 992;
+
+/// Elements of f32, and what they are of other types.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Size {
+    /// As many elements.
+    Elements(Option<i64>),
+    /// As many bytes.
+    Bytes(Option<i64>),
+    /// As many bytes if they are real, and twice as many if they are complex.
+    RealBytes(Option<i64>),
 }
 
-/// Returns the elements of a decomposition into singular values: `dgesvd`, with panels for the bidiagonal
-/// form.
-fn singular_values(rows: i64, columns: i64) -> Option<i64> {
-    panels(rows.checked_add(columns)?)?.checked_add(rows.min(columns).checked_mul(3)?)
+impl From<Option<i64>> for Size {
+    fn from(elements: Option<i64>) -> Self {
+        Self::Elements(elements)
+    }
 }
 
-/// The singular vectors that a decomposition of a matrix has.
-#[derive(Debug, Clone, Copy)]
-enum Vectors {
-    /// As many on each side as the matrix has rows or columns.
-    Full,
-    /// As many on both sides as the matrix has singular values.
-    Thin,
-}
-
-/// Returns the elements of Jacobi's method for a number of matrices: of each a copy, and its vectors.
-fn jacobi(rows: i64, columns: i64, vectors: Vectors, matrices: i64) -> Option<i64> {
-    let (left, right) = match vectors {
-        Vectors::Full => (rows, columns),
-        Vectors::Thin => (rows.min(columns), rows.min(columns)),
-    };
-    let sides = rows.checked_mul(left)?.checked_add(columns.checked_mul(right)?)?;
-    rows.checked_mul(columns)?.checked_add(sides)?.checked_mul(matrices)
+impl Size {
+    /// Returns the elements of a function, which has the letter of its type in its name.
+    fn of(self, function: &str) -> Option<i64> {
+        let letter = function.as_bytes().get("cusolverDn".len());
+        match (self, letter) {
+            (Self::Elements(elements), _)
+            | (Self::Bytes(elements) | Self::RealBytes(elements), Some(b'S'))
+            | (Self::RealBytes(elements), Some(b'C')) => elements,
+            (Self::Bytes(elements), Some(b'Z')) => Some((elements? + 3) / 4),
+            (Self::Bytes(elements) | Self::RealBytes(elements), _) => Some((elements? + 1) / 2),
+        }
+    }
 }
 
 library_calls! {
@@ -114,7 +115,9 @@ macro_rules! elements {
     };
     (@one $name:ident ($($argument:ident: $kind:ty),*; $written:ident) = $elements:expr;) => {
         library_calls! {
-            fn $name($($argument: $kind),*) |machine| { set_elements(machine, $elements, &$written) }
+            fn $name($($argument: $kind),*) |machine| {
+                set_elements(machine, Size::from($elements).of(stringify!($name)), &$written)
+            }
         }
     };
 }
@@ -122,70 +125,72 @@ macro_rules! elements {
 elements! {
     cusolverDnSgeqrf_bufferSize cusolverDnDgeqrf_bufferSize
     cusolverDnCgeqrf_bufferSize cusolverDnZgeqrf_bufferSize
-    (_handle: usize, _m: i32, n: i32, _a: usize, _lda: i32, count: Out<i32>; count) = panels(n.into());
+    (_handle: usize, _m: i32, n: i32, _a: usize, _lda: i32, count: Out<i32>; count) = of_qr(n.into());
 
     cusolverDnSgetrf_bufferSize cusolverDnDgetrf_bufferSize
     cusolverDnCgetrf_bufferSize cusolverDnZgetrf_bufferSize
-    (_handle: usize, m: i32, _n: i32, _a: usize, _lda: i32, count: Out<i32>; count) = panels(m.into());
+    (_handle: usize, m: i32, n: i32, _a: usize, _lda: i32, count: Out<i32>; count)
+        = Size::Bytes(of_matrix("getrf", m.into(), n.into()));
 
     cusolverDnSpotrf_bufferSize cusolverDnDpotrf_bufferSize
     cusolverDnCpotrf_bufferSize cusolverDnZpotrf_bufferSize
-    (_handle: usize, _part: i32, n: i32, _a: usize, _lda: i32, count: Out<i32>; count) = panels(n.into());
+    (_handle: usize, _part: i32, n: i32, _a: usize, _lda: i32, count: Out<i32>; count)
+        = Size::Bytes(of_size("potrf", n.into()));
 
     cusolverDnSsytrf_bufferSize cusolverDnDsytrf_bufferSize
     cusolverDnCsytrf_bufferSize cusolverDnZsytrf_bufferSize
-    (_handle: usize, n: i32, _a: usize, _lda: i32, count: Out<i32>; count) = panels(n.into());
+    (_handle: usize, n: i32, _a: usize, _lda: i32, count: Out<i32>; count) = of_size("sytrf", n.into());
 
     cusolverDnSorgqr_bufferSize cusolverDnDorgqr_bufferSize
     cusolverDnCungqr_bufferSize cusolverDnZungqr_bufferSize
-    (_handle: usize, _m: i32, n: i32, _k: i32, _a: usize, _lda: i32, _tau: usize, count: Out<i32>; count)
-        = panels(n.into());
+    (_handle: usize, m: i32, n: i32, _k: i32, _a: usize, _lda: i32, _tau: usize, count: Out<i32>; count)
+        = of_matrix("orgqr", m.into(), n.into());
 
     cusolverDnSormqr_bufferSize cusolverDnDormqr_bufferSize
     cusolverDnCunmqr_bufferSize cusolverDnZunmqr_bufferSize
     (
         _handle: usize, side: i32, _transposed: i32, m: i32, n: i32, _k: i32, _a: usize, _lda: i32,
         _tau: usize, _c: usize, _ldc: i32, count: Out<i32>; count
-    ) = panels(if side == 0 { n } else { m }.into());
+    ) = of_matrix(if side == 0 { "ormqr-left" } else { "ormqr-right" }, m.into(), n.into());
 
     cusolverDnSgesvd_bufferSize cusolverDnDgesvd_bufferSize
     cusolverDnCgesvd_bufferSize cusolverDnZgesvd_bufferSize
-    (_handle: usize, m: i32, n: i32, count: Out<i32>; count) = singular_values(m.into(), n.into());
+    (_handle: usize, m: i32, n: i32, count: Out<i32>; count) = of_matrix("gesvd", m.into(), n.into());
 
     cusolverDnSsyevd_bufferSize cusolverDnDsyevd_bufferSize
     cusolverDnCheevd_bufferSize cusolverDnZheevd_bufferSize
     (
         _handle: usize, _job: i32, _part: i32, n: i32, _a: usize, _lda: i32, _values: usize, count: Out<i32>;
         count
-    ) = eigenvectors(n.into());
+    ) = of_size("syevd", n.into());
 
     cusolverDnSsyevj_bufferSize cusolverDnDsyevj_bufferSize
     cusolverDnCheevj_bufferSize cusolverDnZheevj_bufferSize
     (
         _handle: usize, _job: i32, _part: i32, n: i32, _a: usize, _lda: i32, _values: usize, count: Out<i32>,
         _info: usize; count
-    ) = jacobi(n.into(), n.into(), Vectors::Full, 1);
+    ) = of_size("syevj", n.into());
 
     cusolverDnSsyevjBatched_bufferSize cusolverDnDsyevjBatched_bufferSize
     cusolverDnCheevjBatched_bufferSize cusolverDnZheevjBatched_bufferSize
     (
         _handle: usize, _job: i32, _part: i32, n: i32, _a: usize, _lda: i32, _values: usize, count: Out<i32>,
         _info: usize, batch: i32; count
-    ) = jacobi(n.into(), n.into(), Vectors::Full, batch.into());
+    ) = of_batch(of_size("syevj", n.into()), batch);
 
     cusolverDnSgesvdj_bufferSize cusolverDnDgesvdj_bufferSize
     cusolverDnCgesvdj_bufferSize cusolverDnZgesvdj_bufferSize
     (
         _handle: usize, _job: i32, economy: i32, m: i32, n: i32, _a: usize, _lda: i32, _values: usize,
         _u: usize, _ldu: i32, _v: usize, _ldv: i32, count: Out<i32>, _info: usize; count
-    ) = jacobi(m.into(), n.into(), if economy == 0 { Vectors::Full } else { Vectors::Thin }, 1);
+    ) = of_matrix(if economy == 0 { "gesvdj" } else { "gesvdj-thin" }, m.into(), n.into());
 
     cusolverDnSgesvdjBatched_bufferSize cusolverDnDgesvdjBatched_bufferSize
     cusolverDnCgesvdjBatched_bufferSize cusolverDnZgesvdjBatched_bufferSize
     (
-        _handle: usize, _job: i32, m: i32, n: i32, _a: usize, _lda: i32, _values: usize, _u: usize,
-        _ldu: i32, _v: usize, _ldv: i32, count: Out<i32>, _info: usize, batch: i32; count
-    ) = jacobi(m.into(), n.into(), Vectors::Full, batch.into());
+        _handle: usize, _job: i32, _m: i32, _n: i32, _a: usize, _lda: i32, _values: usize, _u: usize,
+        _ldu: i32, _v: usize, _ldv: i32, count: Out<i32>, _info: usize, _batch: i32; count
+    ) = Some(JACOBI_OF_SMALL);
 
     cusolverDnSgesvdaStridedBatched_bufferSize cusolverDnDgesvdaStridedBatched_bufferSize
     cusolverDnCgesvdaStridedBatched_bufferSize cusolverDnZgesvdaStridedBatched_bufferSize
@@ -193,7 +198,7 @@ elements! {
         _handle: usize, _job: i32, _rank: i32, m: i32, n: i32, _a: usize, _lda: i32, _stride_a: i64,
         _values: usize, _stride_values: i64, _u: usize, _ldu: i32, _stride_u: i64, _v: usize, _ldv: i32,
         _stride_v: i64, count: Out<i32>, batch: i32; count
-    ) = jacobi(m.into(), n.into(), Vectors::Thin, batch.into());
+    ) = Size::RealBytes(of_batch(of_matrix("gesvda", m.into(), n.into()), batch));
 }
 
 library_calls! {
@@ -210,20 +215,23 @@ library_calls! {
         _compute: i32,
         device: Out<usize>,
         host: Out<usize>,
-    ) |machine| { set_bytes(machine, panels(n), type_a, &device, &host) }
+    ) |machine| { set_bytes(machine, of_qr(n), type_a, &device, &host) }
 
     fn cusolverDnXpotrf_bufferSize(
         _handle: usize,
         _parameters: usize,
         _part: i32,
         n: i64,
-        type_a: i32,
+        _type_a: i32,
         _a: usize,
         _lda: i64,
         _compute: i32,
         device: Out<usize>,
         host: Out<usize>,
-    ) |machine| { set_bytes(machine, panels(n), type_a, &device, &host) }
+    ) |machine| {
+        // As many bytes for every type.
+        set_bytes(machine, of_size("potrf", n), R_32F, &device, &host)
+    }
 
     fn cusolverDnXsyevd_bufferSize(
         _handle: usize,
@@ -239,7 +247,7 @@ library_calls! {
         _compute: i32,
         device: Out<usize>,
         host: Out<usize>,
-    ) |machine| { set_bytes(machine, eigenvectors(n), type_a, &device, &host) }
+    ) |machine| { set_bytes(machine, of_size("syevd", n), type_a, &device, &host) }
 
     fn cusolverDnXsyevBatched_bufferSize(
         _handle: usize,
@@ -256,7 +264,10 @@ library_calls! {
         device: Out<usize>,
         host: Out<usize>,
         batch: i64,
-    ) |machine| { set_bytes(machine, jacobi(n, n, Vectors::Full, batch), type_a, &device, &host) }
+    ) |machine| {
+        let elements = of_batch(of_size("syevd", n), batch);
+        set_bytes(machine, elements, type_a, &device, &host)
+    }
 
     fn cusolverDnXgeev_bufferSize(
         _handle: usize,
@@ -278,13 +289,13 @@ library_calls! {
         _compute: i32,
         device: Out<usize>,
         host: Out<usize>,
-    ) |machine| { set_bytes(machine, panels(n.saturating_mul(2)), type_a, &device, &host) }
+    ) |machine| { set_bytes(machine, of_size("geev", n), type_a, &device, &host) }
 
     fn cusolverDnXsytrs_bufferSize(
         _handle: usize,
         _part: i32,
-        n: i64,
-        columns: i64,
+        _n: i64,
+        _columns: i64,
         type_a: i32,
         _a: usize,
         _lda: i64,
@@ -294,7 +305,7 @@ library_calls! {
         _ldb: i64,
         device: Out<usize>,
         host: Out<usize>,
-    ) |machine| { set_bytes(machine, n.checked_mul(columns), type_a, &device, &host) }
+    ) |machine| { set_bytes(machine, Some(0), type_a, &device, &host) }
 }
 
 #[cfg(test)]
@@ -302,13 +313,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn workspaces_follow_the_sizes_of_lapack() {
-        assert_eq!((panels(512), eigenvectors(100)), (Some(512 * 64), Some(20_601)));
-        assert_eq!(singular_values(100, 10), Some(110 * 64 + 30));
-        assert_eq!(jacobi(4, 3, Vectors::Full, 2), Some(2 * (12 + 16 + 9)));
-        assert_eq!(jacobi(4, 3, Vectors::Thin, 2), Some(2 * (12 + 12 + 9)));
-        assert_eq!(jacobi(3, 4, Vectors::Thin, 1), Some(12 + 9 + 12));
-        assert_eq!((eigenvectors(i64::MAX), jacobi(1 << 32, 1 << 32, Vectors::Full, 2)), (None, None));
+    fn sizes_are_those_of_the_type_in_the_name() {
+        let of = |size: Size| ["S", "D", "C", "Z"].map(|letter| size.of(&format!("cusolverDn{letter}getrf")));
+        assert_eq!(of(Size::from(Some(40))), [Some(40); 4]);
+        assert_eq!(of(Size::Bytes(Some(40))), [40, 20, 20, 10].map(Some));
+        assert_eq!(of(Size::RealBytes(Some(40))), [40, 20, 40, 20].map(Some));
+        assert_eq!(of(Size::Bytes(None)), [None; 4]);
     }
 
     #[test]

@@ -21,7 +21,7 @@ pub(crate) struct Counters {
     pub(crate) nccl_bytes: u64,
     /// Workspaces of cuSOLVER and cuSPARSE, which follow a model.
     pub(crate) solver_workspaces: u64,
-    /// Plans of Fourier transforms, which have no workspaces.
+    /// Plans of Fourier transforms, whose workspaces are estimated.
     pub(crate) transforms: u64,
     /// Refused functions, with the library that called them last, and how often.
     pub(crate) refused: BTreeMap<String, (String, u64)>,
@@ -57,7 +57,7 @@ impl Counters {
             format!("\"masks_counted\": {counted}"),
             format!("\"nccl_bytes\": {}", self.nccl_bytes),
             format!("\"solver_workspaces_estimated\": {}", self.solver_workspaces),
-            format!("\"transforms_without_workspace\": {}", self.transforms),
+            format!("\"transforms_estimated\": {}", self.transforms),
             format!("\"refused_functions\": {refused}"),
             format!("\"convolutions_estimated\": {estimated}}}\n"),
         ]

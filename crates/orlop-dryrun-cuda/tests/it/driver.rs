@@ -149,9 +149,9 @@ fn the_version_of_cudnn_is_set() {
 }
 
 #[test]
-fn transforms_have_plans_without_workspaces() {
+fn transforms_have_plans() {
     if !is_dry() {
-        run_dry("driver::transforms_have_plans_without_workspaces", &settings());
+        run_dry("driver::transforms_have_plans", &settings());
         return;
     }
     let process = Process::new();

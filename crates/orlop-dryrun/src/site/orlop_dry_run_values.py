@@ -29,6 +29,8 @@ FACTORIES = {"aten::arange.start_out", "aten::linspace.out", "aten::eye.m_out", 
 RANDOM = set("bernoulli_ cauchy_ exponential_ geometric_ log_normal_ normal_ random_ uniform_".split())
 # What changes a scale in training only if a gradient is not finite.
 SCALES = {"_amp_foreach_non_finite_check_and_unscale_", "_amp_update_scale_"}
+# Operations whose kernels write to a result that they have filled with zeros.
+ZEROED = {"unfold_backward", "col2im"}
 # In-place operations whose result does not depend on what was there.
 OVERWRITING = {"fill_", "zero_", "copy_"}
 # Operations whose results have as many rows as their values tell.
@@ -51,6 +53,8 @@ class ThreadState(threading.local):
     is_assumed = False
     # Whether `bincount` runs and was told how many bins there are.
     has_bins = False
+    # What `all` of what is not known is, except in `equal` with a known flag.
+    all_is = True
     # Whether it computes a part of the forward pass again, in a backward pass.
     computes_again = False
     # The number of its first operation; 0 before that.
@@ -250,16 +254,31 @@ class Operation:
         elif read is not None:
             values.library.orlop_dry_run_distrust(read.data_ptr(), read.numel() * read.element_size())
         changed, named = self.assumed(arguments, named)
-        has_bins, thread = values.thread.has_bins, values.thread
+        thread = values.thread
+        has_bins, all_is = thread.has_bins, thread.all_is
         thread.has_bins = self.base == "bincount" and bool((*arguments, None, 0)[2])
+        if self.base == "equal":
+            thread.all_is = self.is_equal(arguments)
         try:
             result = self.original.call_boxed(keys, *arguments, **named)
         finally:
-            thread.has_bins = has_bins
+            thread.has_bins, thread.all_is = has_bins, all_is
         if not changed:
             values.thread.is_assumed = False
             self.unknown(arguments, result)
         return result
+
+    def is_equal(self, arguments):
+        """Returns whether tensors that are not known are taken to be equal: all but a flag that is false, as it reads,
+        and one that is known."""
+        if any(tensor.numel() != 1 or tensor.dtype != self.values.torch.bool for tensor in arguments):
+            return True
+        for tensor in arguments:
+            try:
+                return not self.values.of(tensor).item()
+            except Unknown:
+                pass
+        return True
 
     def captured(self, keys, arguments, named):
         """Runs an operation that is captured: what it writes and returns depends on the replays."""
@@ -380,7 +399,8 @@ class Operation:
         elif not isinstance(result, torch.Tensor) or result.device.type != "cuda":
             pass
         elif self.base == "all" and result.numel() == 1:
-            values.keep(result, torch.ones(result.size(), dtype=result.dtype, device="cpu"), version(result))
+            found = torch.full(result.size(), values.thread.all_is, dtype=result.dtype, device="cpu")
+            values.keep(result, found, version(result))
         elif self.base in ("eq", "ne") and arguments[0] is arguments[1]:
             equal = torch.full(result.size(), self.base == "eq", dtype=result.dtype, device="cpu")
             values.keep(result, equal, version(result))
@@ -401,12 +421,14 @@ class Written:
 
     def __init__(self, values, name):
         self.values, self.original = values, values.torch.library.get_kernel(name, "CUDA")
-        self.is_scale = name.removeprefix("aten::").partition(".")[0] in SCALES
+        base = name.removeprefix("aten::").partition(".")[0]
+        self.is_scale, self.is_zeroed = base in SCALES, base in ZEROED
 
     def __call__(self, keys, *arguments, **named):
         self.values.threads.note()
         result = self.original.call_boxed(keys, *arguments, **named)
-        for tensor in self.values.tensors(arguments if self.is_scale else arguments[0]):
+        written = arguments if self.is_scale else result if self.is_zeroed else arguments[0]
+        for tensor in self.values.tensors(written):
             known = self.values.storages.pop(tensor.untyped_storage()._cdata, None)
             if known is not None and self.is_scale:
                 known = (*known[:2], version_written(tensor, True), known[3])
@@ -537,7 +559,7 @@ def replacement(torch, values, name):
     if not name.startswith("aten::") or not any(has_kernel(name, key) for key in ("CUDA", "CompositeExplicitAutograd")):
         return None
     base, _, overload = name.removeprefix("aten::").partition(".")
-    if base in RANDOM | SCALES:
+    if base in RANDOM | SCALES | ZEROED:
         return Written(values, name)
     stem = base.removesuffix("_")
     is_out = overload == "out" or overload.endswith("_out")
