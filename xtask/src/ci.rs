@@ -18,6 +18,9 @@ const TESTDATA: &str = "testdata";
 /// most machines of two processors. What comes last has commands of its own.
 const LAST_START: Duration = Duration::from_secs(36 * 60);
 
+/// Miri takes a quarter of an hour and more.
+const LAST_START_OF_MIRI: Duration = Duration::from_secs(20 * 60);
+
 /// Runs every step, or only those that start in time, and prints the summary. The steps go in two lanes at
 /// once, by the target folder that they build in: Cargo lets one build at a time into a folder, and each lane
 /// alone leaves processors idle while it links and while single tests run.
@@ -63,6 +66,7 @@ fn with_own_folders(shell: &Shell, mut report: Report) -> Report {
     report.step("loom --mutate", || mutate::run(shell, SearchDepth::Short, None));
     report.step("san: thread", || san::thread(shell));
     report.step("san: address", || san::address(shell, SearchDepth::Short));
+    report.tighten_limit(LAST_START_OF_MIRI);
     report.step("san: miri", || san::miri(shell, SearchDepth::Short));
     report
 }

@@ -77,6 +77,11 @@ impl Report {
         self.last_start = Some(last);
     }
 
+    /// Starts none of the next steps later than this, if there is a limit.
+    pub(crate) fn tighten_limit(&mut self, last: Duration) {
+        self.last_start = self.last_start.map(|limit| limit.min(last));
+    }
+
     /// Returns a report for other steps of the same run, with the same limit.
     pub(crate) fn for_other_steps(&self) -> Self {
         Self { rows: Vec::new(), ..*self }
@@ -159,9 +164,10 @@ mod tests {
     #[test]
     fn a_step_that_would_start_too_late_is_skipped_visibly() {
         let mut report = Report::default();
+        report.tighten_limit(Duration::ZERO);
         report.limit_starts(Duration::from_secs(3600));
         report.step("in time", || Ok(Outcome::passed()));
-        report.limit_starts(Duration::ZERO);
+        report.tighten_limit(Duration::ZERO);
         let mut others = report.for_other_steps();
         others.step("late", || Err(Error::Found { count: 1, what: "defects" }));
         report.append(others);

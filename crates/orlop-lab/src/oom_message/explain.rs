@@ -251,8 +251,16 @@ impl OutOfMemoryMessage {
 
     fn next(&self) -> String {
         match self.framework {
-            Framework::Torch | Framework::TorchHip | Framework::Cuda | Framework::CudaLibrary => {
-                let condition = if self.framework == Framework::Cuda { "in PyTorch " } else { "" };
+            Framework::Torch
+            | Framework::TorchAsync
+            | Framework::TorchHip
+            | Framework::Cuda
+            | Framework::CudaLibrary => {
+                let condition = match self.framework {
+                    Framework::Cuda => "in PyTorch ",
+                    Framework::TorchAsync => "without backend:cudaMallocAsync ",
+                    _ => "",
+                };
                 format!(
                     "To see what holds the memory: {condition}call {RECORD_HISTORY} before the run and \
                      {DUMP_SNAPSHOT} where it fails, then orlop what-if snapshot.pickle"

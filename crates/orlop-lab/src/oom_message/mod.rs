@@ -72,6 +72,8 @@ pub struct OutOfMemoryMessage {
 pub enum Framework {
     /// PyTorch on a CUDA device.
     Torch,
+    /// PyTorch on a CUDA device, with the driver's pool (`backend:cudaMallocAsync`).
+    TorchAsync,
     /// PyTorch on a ROCm device.
     TorchHip,
     /// PyTorch on Intel's GPUs.

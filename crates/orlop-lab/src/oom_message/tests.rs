@@ -6,7 +6,7 @@ const GIB: u64 = 1 << 30;
 pub(super) const MIB: u64 = 1 << 20;
 
 /// A size as messages round it: two decimals of a GiB.
-fn gib(hundredths: u64) -> Option<u64> {
+pub(super) fn gib(hundredths: u64) -> Option<u64> {
     Some(u64::try_from(u128::from(hundredths) * u128::from(GIB) / 100).unwrap())
 }
 

@@ -1,7 +1,7 @@
 //! Messages of PyTorch, of all forms since PyTorch 1.0.
 
 use super::scan::{
-    after, digits_at_start, size_after, size_at_start, size_before, until_next, with_binary_units,
+    after, before, digits_at_start, size_after, size_at_start, size_before, until_next, with_binary_units,
 };
 use super::{Framework, OutOfMemoryMessage};
 
@@ -21,9 +21,16 @@ const STARTS: [(&str, Framework); 6] = [
 /// What follows the name of the device, and is where pasted messages often begin.
 const REQUEST: &str = "Tried to allocate ";
 
+/// What follows the name of the device in a message of the backend cudaMallocAsync.
+const ASYNC: &str = " would exceed allowed memory. (out of memory)";
+
+/// The name of a device before that has at most so many bytes.
+const DEVICE_LENGTH: usize = 16;
+
 /// Returns the messages with their positions in the log.
 pub(super) fn messages(log: &str) -> Vec<(usize, OutOfMemoryMessage)> {
     let mut found = without_beginning(log);
+    found.extend(log.match_indices(ASYNC).map(|(at, _)| (at, read_async(log, at))));
     for (start, framework) in STARTS {
         for (at, _) in log.match_indices(start) {
             let text = message_at(log, at);
@@ -67,6 +74,24 @@ fn read(text: &str, framework: Framework) -> OutOfMemoryMessage {
         Framework::TorchMps => read_mps(text, &mut message),
         _ => read_device(text, &mut message),
     }
+    message
+}
+
+/// Reads `Allocation on device 0 would exceed allowed memory. (out of memory)` and the lines below, with one
+/// size each.
+fn read_async(log: &str, at: usize) -> OutOfMemoryMessage {
+    let text = until_next(message_at(log, at), [ASYNC]);
+    let size = |name| size_after(after(text, name)?, ": ");
+    let mut message = OutOfMemoryMessage::new(Framework::TorchAsync);
+    let number =
+        before(log, at, DEVICE_LENGTH).rsplit_once("device ").and_then(|(_, rest)| digits_at_start(rest));
+    message.device = number.map(|number| format!("GPU {number}"));
+    message.live = size("Currently allocated");
+    message.requested = size("Requested");
+    message.total = size("Device limit");
+    message.free = size("Free (according to CUDA)");
+    // Without a limit it is that of all numbers.
+    message.limit = size("user-supplied memory fraction)").filter(|&limit| Some(limit) < message.total);
     message
 }
 
@@ -139,4 +164,36 @@ fn read_second_form(text: &str, message: &mut OutOfMemoryMessage) {
     message.other_processes = other_processes(text).fold(0, u64::saturating_add);
     message.live = size_after(text, "Of the allocated memory ");
     message.unused = size_before(text, " is reserved by PyTorch but unallocated");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::{gib, one};
+    use super::*;
+
+    /// As PyTorch 2.11 wrote it on an H100.
+    #[test]
+    fn pytorch_with_the_pool_of_the_driver() {
+        let text = |limit: &str| {
+            format!(
+                "torch.OutOfMemoryError: Allocation on device 0 would exceed allowed memory. (out of memory)\n\
+                 Currently allocated     : 77.00 GiB\nRequested               : 7.00 GiB\n\
+                 Device limit            : 79.18 GiB\nFree (according to CUDA): 2.19 MiB\n\
+                 PyTorch limit (set by user-supplied memory fraction)\n                        : {limit}\n"
+            )
+        };
+        let message = one(&text("17179869184.00 GiB"));
+        assert_eq!((message.framework, message.device.as_deref()), (Framework::TorchAsync, Some("GPU 0")));
+        assert_eq!((message.requested, message.total, message.live), (gib(700), gib(7918), gib(7700)));
+        assert_eq!(message.limit, None);
+        let verdict = message.verdict();
+        assert!(
+            verdict.remedy.starts_with("No allocator could have served it: at least 4."),
+            "{}",
+            verdict.remedy
+        );
+        assert!(verdict.next.contains("without backend:cudaMallocAsync call"), "{}", verdict.next);
+        let limited = OutOfMemoryMessage::find_all(&(text("40.00 GiB") + &text("50.00 GiB")));
+        assert_eq!(limited.iter().map(|message| message.limit).collect::<Vec<_>>(), [gib(4000), gib(5000)]);
+    }
 }
