@@ -24,7 +24,7 @@ const REQUEST: &str = "Tried to allocate ";
 /// What follows the name of the device in a message of the backend cudaMallocAsync.
 const ASYNC: &str = " would exceed allowed memory. (out of memory)";
 
-/// The name of a device before that has at most so many bytes.
+/// The most bytes of the name of a device before that.
 const DEVICE_LENGTH: usize = 16;
 
 /// Returns the messages with their positions in the log.
@@ -176,7 +176,7 @@ mod tests {
     fn pytorch_with_the_pool_of_the_driver() {
         let text = |limit: &str| {
             format!(
-                "torch.OutOfMemoryError: Allocation on device 0 would exceed allowed memory. (out of memory)\n\
+                "OutOfMemoryError: Allocation on device 0 would exceed allowed memory. (out of memory)\n\
                  Currently allocated     : 77.00 GiB\nRequested               : 7.00 GiB\n\
                  Device limit            : 79.18 GiB\nFree (according to CUDA): 2.19 MiB\n\
                  PyTorch limit (set by user-supplied memory fraction)\n                        : {limit}\n"
