@@ -74,8 +74,9 @@ pub(crate) fn run(simulated: bool, quick: bool) -> Result<bool> {
     ];
 
     // The simulated driver takes its time for each byte.
-    let load =
-        Load { rounds: if quick { 20 } else { 500 }, delay: if simulated { 64 << 10 } else { 64 << 20 } };
+    let delay = if simulated { 64 << 10 } else { 64 << 20 };
+    let [recorded, unrecorded] =
+        [2_000, 500].map(|rounds| Load { rounds: if quick { 20 } else { rounds }, delay });
     let mut passed = true;
     println!("| allocator | conformance | wrong words after reuse under load |\n|---|---|---|");
     for (name, make) in allocators {
@@ -84,16 +85,11 @@ pub(crate) fn run(simulated: bool, quick: bool) -> Result<bool> {
                 make().expect("it was created before")
             });
         }));
-        let wrong = check_contents(
-            &device,
-            &make()?,
-            if quick { load } else { Load { rounds: 2_000, ..load } },
-            true,
-        )?;
+        let wrong = check_contents(&device, &make()?, recorded, true)?;
         passed &= conforms.is_ok() && wrong == 0;
         println!("| {name} | {} | {wrong} |", if conforms.is_ok() { "passed" } else { "FAILED" });
     }
-    let unrecorded = check_contents(&device, &allocators[1].1()?, load, false)?;
+    let unrecorded = check_contents(&device, &allocators[1].1()?, unrecorded, false)?;
     passed &= unrecorded > 0;
     println!(
         "\nThe same without recorded uses: {unrecorded} wrong words. With 0, the check would see nothing."

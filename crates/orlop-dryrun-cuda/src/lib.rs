@@ -9,12 +9,12 @@
 //! |---|---|
 //! | `exports/` | the functions of CUDA, by library and group |
 //! | `cudnn/` | cuDNN's descriptors and workspaces |
+//! | `solver`, `transforms` | workspaces of cuSOLVER and cuFFT |
 //! | `call`, `fork`, `abi` | the way into every call; forked processes; pointers of callers |
 //! | `caller` | the lines of the program at which values were decided by noise |
 //! | `machine` | everything that the libraries know |
 //! | `state/` | the parts of that: addresses, memory, contents, streams, kernels, counters |
 //! | `code` | result codes |
-//! | `cudnn/`, `solver`, `transforms` | workspaces of cuDNN, cuSOLVER and cuFFT |
 #![cfg_attr(not(test), deny(clippy::expect_used))]
 
 #[cfg(target_os = "linux")]

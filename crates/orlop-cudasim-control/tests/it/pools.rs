@@ -75,13 +75,7 @@ fn an_allocation_waits_for_memory_on_its_way_back() {
 fn pools_of_the_program_and_devices_without_pools() {
     let (driver, context) = start();
     let stream = context.new_stream().expect("a stream");
-    // SAFETY: zero is a valid value of every field.
-    let mut properties: sys::CUmemPoolProps = unsafe { std::mem::zeroed() };
-    properties.allocType = sys::CUmemAllocationType_enum::CU_MEM_ALLOCATION_TYPE_PINNED;
-    properties.location.type_ = sys::CUmemLocationType_enum::CU_MEM_LOCATION_TYPE_DEVICE;
-    let mut pool = ptr::null_mut();
-    assert_eq!(cu!(cuMemPoolCreate(&raw mut pool, &raw const properties)), OK);
-    let mut address = 0;
+    let (pool, mut address) = (new_pool(), 0);
     let from = cu!(cuMemAllocFromPoolAsync(&raw mut address, 4096, pool, stream.cu_stream()));
     assert_eq!(from, OK);
     // Destroyed now, gone with its last memory.

@@ -54,13 +54,12 @@ impl Workspaces {
         let engine = descriptors.referred(found, name::CONFIGURATION_ENGINE).map_or(0, |engine| engine.graph);
         let handle = if descriptors.get(found.graph).is_some() { found.graph } else { engine };
         let Some(graph) = descriptors.get_mut(handle) else { return 0 };
+        let operations = graph.attributes.get(&name::GRAPH_OPERATIONS).map(|found| found.handles());
         match configuration {
             Configuration::NonDeterministic => graph.has_plan = true,
             Configuration::Deterministic if !graph.has_plan => {}
             Configuration::Deterministic | Configuration::WithoutWorkspace => return 0,
         }
-        let Some(graph) = descriptors.get(handle) else { return 0 };
-        let operations = graph.attributes.get(&name::GRAPH_OPERATIONS).map(|found| found.handles());
         let operations = operations.unwrap_or_default();
         if operations.len() > MAX_CONVOLUTION_OPERATIONS {
             return ATTENTION;
