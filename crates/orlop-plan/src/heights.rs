@@ -33,11 +33,6 @@ impl Heights {
             (None, None) => 0,
         }
     }
-
-    /// Returns the distance of offsets.
-    pub(crate) fn unit(&self) -> u64 {
-        self.unit
-    }
 }
 
 impl Normal {

@@ -2,12 +2,16 @@
 
 use super::Neighbors;
 use super::space::Space;
+use super::weights::{ConflictWeights, FRACTION};
 use crate::normal::Normal;
 use std::ops::Range;
-use std::rc::Rc;
+use std::sync::Arc;
 
 /// The number of bits of a capacity in units.
 const MAX_UNIT_BITS: u32 = 30;
+
+/// The number of candidates that weigh as much as slack of the whole capacity.
+const SLACK: u64 = 40;
 
 /// The end of a search.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -16,8 +20,20 @@ pub(crate) enum DescentOutcome {
     Found(Vec<u64>),
     /// It has tried everything that it tries.
     Exhausted,
-    /// The limit was reached.
-    GivenUp,
+    /// It can go on.
+    Interrupted,
+}
+
+/// How the section is selected that a decision is about. Candidates are the spans that can be placed in it
+/// next, slack are the bytes that it can leave free.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Selection {
+    /// One without slack, or else the one with the fewest candidates.
+    Candidates,
+    /// One without slack; then the one with the fewest candidates for its weight.
+    WeightedCandidates,
+    /// The one with the fewest candidates, and the least slack, for its weight.
+    WeightedSlack,
 }
 
 /// Spans that can be placed without regard to the others that are left.
@@ -30,8 +46,8 @@ struct Part {
 /// A decision, or parts that it has made independent.
 #[derive(Debug)]
 enum Frame {
-    Decision { part: Rc<Part>, mark: usize, span: usize },
-    Parts { waiting: Vec<Rc<Part>> },
+    Decision { part: Arc<Part>, mark: usize, span: usize },
+    Parts { waiting: Vec<Arc<Part>> },
 }
 
 /// What can be done in a part.
@@ -49,7 +65,8 @@ enum Propagation {
 pub(crate) struct Descent<'a> {
     space: Space<'a>,
     /// By span. The smallest is tried first.
-    ranks: &'a [u32],
+    ranks: Vec<u32>,
+    selection: Selection,
     capacity: u64,
     /// The capacity, rounded up as sizes are.
     rounded: u64,
@@ -59,6 +76,8 @@ pub(crate) struct Descent<'a> {
     /// By span, its rounded size in units.
     units: Vec<i32>,
     stack: Vec<Frame>,
+    /// What to go on with. `None` if all is placed.
+    next: Option<Arc<Part>>,
     /// By section: units, or candidates.
     sums: Vec<i32>,
     /// Lowest offsets in units, and spans, in one number.
@@ -67,54 +86,68 @@ pub(crate) struct Descent<'a> {
 }
 
 impl<'a> Descent<'a> {
-    pub(crate) fn new(normal: &'a Normal, neighbors: &'a Neighbors, ranks: &'a [u32], capacity: u64) -> Self {
-        let (space, rounded) = (Space::new(normal, neighbors), normal.rounded_up(capacity));
-        let largest = rounded.max(normal.lower_bound);
-        let bits = u64::BITS - largest.leading_zeros();
-        let unit_log2 = normal.unit().trailing_zeros().max(bits.saturating_sub(MAX_UNIT_BITS));
+    /// Prepares for searches.
+    pub(crate) fn new(normal: &'a Normal, neighbors: &'a Neighbors) -> Self {
         Self {
-            units: space.sizes.iter().map(|size| in_units(*size, unit_log2)).collect(),
-            space,
-            ranks,
-            capacity,
-            rounded,
-            unit_log2,
+            space: Space::new(normal, neighbors),
+            ranks: Vec::new(),
+            selection: Selection::Candidates,
+            capacity: 0,
+            rounded: 0,
+            unit_log2: 0,
+            units: Vec::new(),
             stack: Vec::new(),
+            next: None,
             sums: vec![0; normal.load.len()],
             sorted: Vec::new(),
             work: 0,
         }
     }
 
-    /// Searches until `may_continue`, which gets the work of each step, returns `false`.
-    pub(crate) fn run(mut self, mut may_continue: impl FnMut(u64) -> bool) -> DescentOutcome {
+    /// Begins a search for a plan up to `capacity`. Of the spans to choose from, the one with the smallest
+    /// rank is tried first.
+    pub(crate) fn begin(&mut self, ranks: Vec<u32>, selection: Selection, capacity: u64) {
+        let normal = self.space.normal;
+        self.space.undo(0);
+        self.stack.clear();
+        (self.ranks, self.selection, self.capacity) = (ranks, selection, capacity);
+        self.rounded = normal.rounded_up(capacity);
+        let bits = u64::BITS - self.rounded.max(normal.lower_bound).leading_zeros();
+        self.unit_log2 = normal.unit().trailing_zeros().max(bits.saturating_sub(MAX_UNIT_BITS));
+        self.units = self.space.sizes.iter().map(|size| in_units(*size, self.unit_log2)).collect();
         let all = Part { sections: 0..self.sums.len(), spans: (0..).take(self.ranks.len()).collect() };
         let waiting = self.divide(&all);
         self.stack.push(Frame::Parts { waiting });
-        let Some(mut part) = self.next_part() else { return DescentOutcome::Found(Vec::new()) };
-        loop {
-            let next = match self.propagate(&part) {
-                Propagation::Level { level, unplaced } => Some(self.decide(part, level, unplaced)),
+        self.next = self.next_part();
+    }
+
+    /// Goes on with the search until `may_continue`, which gets the work of each step, returns `false`. What
+    /// ends at a conflict weighs more afterwards.
+    pub(crate) fn run(
+        &mut self,
+        weights: &mut ConflictWeights,
+        mut may_continue: impl FnMut(u64) -> bool,
+    ) -> DescentOutcome {
+        while let Some(part) = self.next.take() {
+            self.next = match self.propagate(&part, weights) {
+                Propagation::Level { level, unplaced } => Some(self.decide(part, level, unplaced, weights)),
                 Propagation::DeadEnd => match self.backtrack() {
                     None => return DescentOutcome::Exhausted,
                     next => next,
                 },
                 Propagation::Complete => self.next_part(),
             };
-            match next {
-                None => return DescentOutcome::Found(self.space.offsets().to_vec()),
-                Some(next) => part = next,
-            }
-            if !may_continue(std::mem::take(&mut self.work)) {
-                return DescentOutcome::GivenUp;
+            if !may_continue(std::mem::take(&mut self.work)) && self.next.is_some() {
+                return DescentOutcome::Interrupted;
             }
         }
+        DescentOutcome::Found(self.space.offsets().to_vec())
     }
 
     /// Raises the lowest offsets of spans that cannot rest on anything there, and checks that all fit.
-    fn propagate(&mut self, part: &Part) -> Propagation {
+    fn propagate(&mut self, part: &Part, weights: &mut ConflictWeights) -> Propagation {
         loop {
-            if !self.fits(part) {
+            if !self.fits(part, weights) {
                 return Propagation::DeadEnd;
             }
             self.work += part.spans.len() as u64;
@@ -142,7 +175,7 @@ impl<'a> Descent<'a> {
 
     /// Returns `true` if, in each section, the spans from any offset up fit below the capacity: those that
     /// cannot be lower, one above the other.
-    fn fits(&mut self, part: &Part) -> bool {
+    fn fits(&mut self, part: &Part, weights: &mut ConflictWeights) -> bool {
         let changed = self.space.take_changed();
         let checked = changed.start.max(part.sections.start)..changed.end.min(part.sections.end);
         if checked.is_empty() {
@@ -158,6 +191,7 @@ impl<'a> Descent<'a> {
             {
                 let lowest = self.space.lowest(span as usize);
                 if lowest.saturating_add(self.space.normal.spans[span as usize].size) > self.capacity {
+                    weights.add_span(span as usize);
                     return false;
                 }
                 self.sorted.push(pack(lowest >> self.unit_log2, span));
@@ -174,11 +208,16 @@ impl<'a> Descent<'a> {
             let (room, size) = (top - lowest, self.units[span]);
             self.work += sections.len() as u64;
             let mut is_over = false;
-            for sum in &mut self.sums[sections] {
+            for sum in &mut self.sums[sections.clone()] {
                 *sum += size;
                 is_over |= *sum > room;
             }
             if is_over {
+                weights.add_span(span);
+                let sums = &self.sums;
+                sections
+                    .filter(|&section| sums[section] > room)
+                    .for_each(|section| weights.add_section(section));
                 return false;
             }
         }
@@ -186,13 +225,19 @@ impl<'a> Descent<'a> {
     }
 
     /// Places a span at `level` and returns the part to go on with.
-    fn decide(&mut self, part: Rc<Part>, level: u64, unplaced: usize) -> Rc<Part> {
-        let span = self.select(&part, level);
+    fn decide(
+        &mut self,
+        part: Arc<Part>,
+        level: u64,
+        unplaced: usize,
+        weights: &ConflictWeights,
+    ) -> Arc<Part> {
+        let span = self.select(&part, level, weights);
         let mark = self.space.mark();
         self.work += self.space.neighbors.of(span).len() as u64;
         self.space.place(span);
         let sections = self.space.sections(span);
-        self.stack.push(Frame::Decision { part: Rc::clone(&part), mark, span });
+        self.stack.push(Frame::Decision { part: Arc::clone(&part), mark, span });
         if !(sections.start..sections.end - 1).any(|section| self.space.is_border(section)) {
             return if 4 * unplaced > 3 * part.spans.len() { part } else { self.without_placed(&part) };
         }
@@ -203,22 +248,21 @@ impl<'a> Descent<'a> {
     }
 
     /// Returns a part without the spans that are placed: what a step does is in proportion to the others.
-    fn without_placed(&mut self, part: &Part) -> Rc<Part> {
+    fn without_placed(&mut self, part: &Part) -> Arc<Part> {
         let unplaced = |span: &&u32| !self.space.is_placed(**span as usize);
         let spans = part.spans.iter().filter(unplaced).copied().collect();
         self.work += part.spans.len() as u64;
-        Rc::new(Part { sections: part.sections.clone(), spans })
+        Arc::new(Part { sections: part.sections.clone(), spans })
     }
 
     /// Begins a part, of which nothing has been checked.
-    fn enter(&mut self, part: Rc<Part>) -> Rc<Part> {
+    fn enter(&mut self, part: Arc<Part>) -> Arc<Part> {
         self.space.change_all(part.sections.clone());
         part
     }
 
-    /// Selects the span to place: the best of a section without slack, or else of the one with the fewest
-    /// candidates.
-    fn select(&mut self, part: &Part, level: u64) -> usize {
+    /// Selects the span to place: the best of the section that is selected.
+    fn select(&mut self, part: &Part, level: u64, weights: &ConflictWeights) -> usize {
         let space = &self.space;
         let is_candidate = |&span: &usize| !space.is_placed(span) && space.lowest(span) == level;
         let candidates = || part.spans.iter().map(|&span| span as usize).filter(is_candidate);
@@ -226,11 +270,23 @@ impl<'a> Descent<'a> {
         for span in candidates() {
             self.sums[space.sections(span)].iter_mut().for_each(|count| *count += 1);
         }
-        let with_candidates = part.sections.clone().filter(|&section| self.sums[section] > 0);
-        let section = with_candidates.min_by_key(|&section| {
+        let top = u64::from(in_units(self.rounded, self.unit_log2).unsigned_abs());
+        let key = |&section: &usize| {
             let slack = (self.rounded - level).saturating_sub(space.left(section));
-            (slack > 0, self.sums[section], slack)
-        });
+            let (has_slack, count) = (slack > 0, u64::from(self.sums[section].unsigned_abs()));
+            match self.selection {
+                Selection::Candidates => (has_slack, count, slack),
+                Selection::WeightedCandidates => {
+                    (has_slack, weights.per_weight(count << FRACTION, section), slack)
+                }
+                Selection::WeightedSlack => {
+                    let part_of_top = ((slack >> self.unit_log2) << FRACTION) / top.max(1);
+                    let rest = if has_slack { (1 << FRACTION) + SLACK * part_of_top } else { 0 };
+                    (false, weights.per_weight((count << FRACTION) + rest, section), slack)
+                }
+            }
+        };
+        let section = part.sections.clone().filter(|&section| self.sums[section] > 0).min_by_key(key);
         self.work += 2 * (part.sections.len() + part.spans.len()) as u64;
         let inside = |&span: &usize| section.is_some_and(|section| space.sections(span).contains(&section));
         // A level is the lowest offset of at least one span.
@@ -238,7 +294,7 @@ impl<'a> Descent<'a> {
     }
 
     /// Divides a part where no span that is left reaches across.
-    fn divide(&mut self, part: &Part) -> Vec<Rc<Part>> {
+    fn divide(&mut self, part: &Part) -> Vec<Arc<Part>> {
         let mut parts: Vec<Part> = Vec::new();
         let mut start = part.sections.start;
         for section in part.sections.clone() {
@@ -253,11 +309,11 @@ impl<'a> Descent<'a> {
             parts[index].spans.push(span);
         }
         self.work += (part.sections.len() + part.spans.len()) as u64;
-        parts.into_iter().filter(|part| !part.spans.is_empty()).map(Rc::new).collect()
+        parts.into_iter().filter(|part| !part.spans.is_empty()).map(Arc::new).collect()
     }
 
     /// Undoes the last decision that has an alternative, and returns its part.
-    fn backtrack(&mut self) -> Option<Rc<Part>> {
+    fn backtrack(&mut self) -> Option<Arc<Part>> {
         loop {
             if let Frame::Decision { part, mark, span } = self.stack.pop()? {
                 self.space.undo(mark);
@@ -290,7 +346,7 @@ impl<'a> Descent<'a> {
     }
 
     /// Returns the next part that waits, once one is complete. `None` if all are.
-    fn next_part(&mut self) -> Option<Rc<Part>> {
+    fn next_part(&mut self) -> Option<Arc<Part>> {
         loop {
             match self.stack.last_mut()? {
                 Frame::Parts { waiting } => match waiting.pop() {

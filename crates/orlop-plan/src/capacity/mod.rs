@@ -11,8 +11,10 @@
 //!   that is next in an order.
 //! * Where no buffer crosses from a section to the next any more, the parts are searched one after the other,
 //!   and a failure in one does not undo the others.
-//! * After a number of steps a search is given up, and another begins, with other ranks. Capacities are tried
-//!   from the smallest upwards, each halving the distance to the best plan.
+//! * After a number of steps a search is given up, and another begins, with other ranks. Where searches
+//!   failed weighs more in the next ones (`weights.rs`).
+//! * Searches are at the lower bound, which often is the optimum, or between it and the best plan. None of
+//!   the ways to select a section is best everywhere: they take turns.
 //!
 //! Levels, supports and sections are those of Moffitt, "MiniMalloc: A Lightweight Memory Allocator for
 //! Hardware-Accelerated Machine Learning", ASPLOS 2023; the sequence of limits is that of Luby, Sinclair and
@@ -34,9 +36,13 @@
 
 mod descent;
 mod neighbors;
+mod ranks;
 mod space;
+mod weights;
 
-use self::descent::{Descent, DescentOutcome};
+use self::descent::{Descent, DescentOutcome, Selection};
+use self::ranks::Ranking;
+use self::weights::ConflictWeights;
 use crate::heights::Heights;
 use crate::normal::{Normal, Placement};
 use crate::planner::{RemainingBudget, Stop, rounds};
@@ -47,18 +53,29 @@ pub(crate) use self::neighbors::Neighbors;
 /// The first search is given up after this many steps for each span.
 const STEPS: u64 = 2;
 
-/// The part of an order by which a span is moved in it.
-const MAX_SHIFT: usize = 2;
+/// The work after which a search is given up, even if it has steps left.
+const MAX_SEARCH: u64 = 1 << 25;
 
-/// Capacities closer to each other than this part of the bound are not told apart in a round.
-const RESOLUTION: u64 = 512;
+/// The number of searches of a searcher at the lower bound before it seldom returns there: plans as low as
+/// the bound are common, and take about as many searches as that. Until then the second does nothing else,
+/// and the first one search in four.
+const AT_BOUND: u64 = 40;
 
-/// The number of searches for which every second searcher stays at the smallest capacity: plans as low as the
-/// bound are common, and take about as many searches as that.
-const AT_BOUND: usize = 255;
+const OFTEN: u64 = 4;
+
+/// One search in so many is at the lower bound later.
+const RARELY: u64 = 8;
+
+/// The capacities of searches above the bound: parts of the way from there to the best plan, in eighths, by
+/// searcher. The first stays at what succeeds, and fails once before it tries the next. The second begins
+/// anew with each better plan, and tries each capacity twice as often as in the turn before.
+const LEVELS: [(&[u64], u64); SEARCHERS] = [(&[7, 6, 4], 1), (&[6, 4], 2)];
 
 /// The number of searchers. It does not depend on the machine.
 const SEARCHERS: usize = 2;
+
+/// The numbers in Luby's sequence with which the searchers begin.
+const FIRST_SEARCH: [u64; SEARCHERS] = [0, 6];
 
 /// The work of a searcher in the first round; in each of the next ones it is twice as much, up to the
 /// maximum.
@@ -69,7 +86,7 @@ const MAX_ROUND: u64 = 1 << 24;
 #[derive(Debug)]
 pub(crate) struct CapacitySearch<'a> {
     data: SearchData<'a>,
-    searchers: Vec<Searcher>,
+    searchers: Vec<Searcher<'a>>,
     /// At this height and below there is no plan.
     floor: u64,
     work: u64,
@@ -79,25 +96,28 @@ pub(crate) struct CapacitySearch<'a> {
 #[derive(Debug)]
 struct SearchData<'a> {
     normal: &'a Normal,
-    neighbors: &'a Neighbors,
-    /// In each, the spans to be placed first come first.
-    orders: Vec<Vec<u32>>,
+    ranking: Ranking,
     /// All heights that matter.
     heights: Heights,
-    /// The distance of heights that are not told apart while capacities go up.
-    resolution: u64,
+    /// No other capacity than the lowest is tried.
+    is_at_bound: bool,
 }
 
-/// One search after the other, at capacities that go up, each halving the distance to the best plan. After
-/// the last the smallest is next.
+/// One search after the other.
 #[derive(Debug)]
-struct Searcher {
+struct Searcher<'a> {
+    index: usize,
     random: SplitMix64,
-    searches: usize,
-    /// The capacity that failed last; `None` if the smallest is next.
-    failed: Option<u64>,
-    /// The number of searches for which the capacity stays the smallest.
-    at_bound: usize,
+    searches: u64,
+    /// What is at the lower bound, and what is above it.
+    aims: [Aim; 2],
+    level: Level,
+    descent: Descent<'a>,
+    /// The capacity of the search, and what is left of it: steps, of which an ended search has none, and
+    /// work.
+    capacity: u64,
+    steps: u64,
+    work: u64,
     /// At this height and below there is no plan.
     floor: u64,
     /// The best height.
@@ -106,33 +126,68 @@ struct Searcher {
     found: Option<Placement>,
 }
 
+/// What searches at the lower bound, or those above it, have in common.
+#[derive(Debug)]
+struct Aim {
+    weights: ConflictWeights,
+    searches: u64,
+    ordered: usize,
+    scored: usize,
+}
+
+/// The next capacity above the lower bound.
+#[derive(Debug)]
+struct Level {
+    /// The height of the best plan for which it was chosen.
+    height: u64,
+    index: usize,
+    /// The number of searches that are left at it, and that a level has in this turn.
+    left: u64,
+    patience: u64,
+}
+
 impl<'a> CapacitySearch<'a> {
+    /// Prepares a search with orders of the spans, in which those to be placed first come first, and with the
+    /// lengths of their lifetimes.
     pub(crate) fn new(
         normal: &'a Normal,
         neighbors: &'a Neighbors,
-        orders: Vec<Vec<u32>>,
+        (orders, widths): (Vec<Vec<u32>>, impl Iterator<Item = u64>),
         random: &mut SplitMix64,
     ) -> Self {
-        let (heights, floor) = (normal.heights(), normal.lower_bound.saturating_sub(1));
-        // The first begins with the orders as they are.
+        let floor = normal.lower_bound.saturating_sub(1);
+        let aim = |index| Aim {
+            weights: ConflictWeights::new(normal.load.len(), normal.spans.len()),
+            searches: 0,
+            // No two searchers begin with the same ranks.
+            ordered: index * orders.len() / SEARCHERS,
+            scored: 2 * index,
+        };
         let searcher = |index: usize| Searcher {
+            index,
             random: SplitMix64::new(random.next_u64()),
-            searches: index * orders.len(),
-            failed: None,
-            at_bound: if index.is_multiple_of(2) { 0 } else { AT_BOUND },
+            // The limits of steps of the second begin with long ones.
+            // The first searches of the second may take longer than those of the first.
+            searches: FIRST_SEARCH[index],
+            aims: [aim(index), aim(index)],
+            level: Level { height: u64::MAX, index: 0, left: 0, patience: 1 },
+            descent: Descent::new(normal, neighbors),
+            capacity: 0,
+            steps: 0,
+            work: 0,
             floor,
             height: u64::MAX,
             found: None,
         };
         let searchers = (0..SEARCHERS).map(searcher).collect();
-        let resolution = (normal.lower_bound / RESOLUTION).max(heights.unit());
-        let data = SearchData { normal, neighbors, orders, heights, resolution };
+        let ranking = Ranking::new(normal, widths, orders);
+        let data = SearchData { normal, ranking, heights: normal.heights(), is_at_bound: false };
         Self { data, searchers, floor, work: FIRST_ROUND }
     }
 
     /// Tries no other capacity than the lowest, which is the lower bound of the problem.
     pub(crate) fn at_bound(mut self) -> Self {
-        self.data.resolution = u64::MAX;
+        self.data.is_at_bound = true;
         self
     }
 
@@ -150,7 +205,7 @@ impl<'a> CapacitySearch<'a> {
         let (data, stop) = (&self.data, budget.stop());
         let jobs = self.searchers.iter_mut().collect();
         let done =
-            rounds::run(budget.threads(), jobs, |it: &mut Searcher| it.run(data, work, &stop), |_| false);
+            rounds::run(budget.threads(), jobs, |it: &mut Searcher<'_>| it.run(data, work, &stop), |_| false);
         budget.spend(done.into_iter().flatten().sum());
         for searcher in &mut self.searchers {
             self.floor = self.floor.max(searcher.floor);
@@ -162,62 +217,95 @@ impl<'a> CapacitySearch<'a> {
     }
 }
 
-impl Searcher {
+impl Searcher<'_> {
     /// Searches until a plan is as low as can be, or so much work is done. Returns the work.
     fn run(&mut self, data: &SearchData<'_>, max_work: u64, stop: &Stop<'_>) -> u64 {
         let mut done = 0;
         while self.height > self.floor + 1 && done < max_work && !stop.is_due() {
-            let ranks = ranks(&data.orders, self.searches, &mut self.random);
-            self.searches += 1;
-            let mut steps = STEPS * luby(self.searches as u64) * data.normal.spans.len() as u64;
-            let capacity = self.capacity(data);
-            self.at_bound = self.at_bound.saturating_sub(1);
-            let outcome = Descent::new(data.normal, data.neighbors, &ranks, capacity).run(|work| {
-                steps -= 1;
+            if self.steps == 0 || !(self.floor + 1..self.height).contains(&self.capacity) {
+                self.begin(data);
+            }
+            let aim = &mut self.aims[usize::from(self.capacity > self.floor + 1)];
+            let (steps, left) = (&mut self.steps, &mut self.work);
+            let outcome = self.descent.run(&mut aim.weights, |work| {
+                *steps -= 1;
+                *left = left.saturating_sub(work);
                 done += work;
-                steps > 0 && done < max_work && !stop.is_due()
+                *steps > 0 && *left > 0 && done < max_work && !stop.is_due()
             });
             match outcome {
+                DescentOutcome::Interrupted if self.steps > 0 && self.work > 0 => break,
+                DescentOutcome::Interrupted => {}
                 DescentOutcome::Found(offsets) => {
                     let found = data.normal.placed(offsets);
                     self.height = found.height;
                     self.found = Some(found);
                 }
+                // Below the next height that a plan can have there is none, either.
                 DescentOutcome::Exhausted => {
-                    // Below the next height that a plan can have there is none, either.
-                    self.floor = self.floor.max(data.heights.at_least(capacity + 1) - 1);
-                    self.failed = Some(capacity);
+                    self.floor = self.floor.max(data.heights.at_least(self.capacity + 1) - 1);
                 }
-                DescentOutcome::GivenUp => self.failed = Some(capacity),
             }
-            self.failed = self.failed.filter(|failed| self.height.saturating_sub(*failed) > data.resolution);
+            self.steps = 0;
         }
         done
     }
 
-    /// Returns the next capacity, which is below the best height. Above the floor is a possible height.
-    fn capacity(&self, data: &SearchData<'_>) -> u64 {
-        let lowest = self.floor + 1;
-        let distance = |failed: u64| self.height.saturating_sub(failed) / 2;
-        let failed = self.failed.filter(|_| self.at_bound == 0);
-        let halfway = failed.map_or(lowest, |failed| failed + distance(failed));
-        data.heights.at_most(halfway).max(lowest)
+    /// Begins the next search.
+    fn begin(&mut self, data: &SearchData<'_>) {
+        self.capacity = self.next_capacity(data);
+        self.searches += 1;
+        (self.steps, self.work) = (STEPS * luby(self.searches) * data.normal.spans.len() as u64, MAX_SEARCH);
+        let is_above = self.capacity > self.floor + 1;
+        let aim = &mut self.aims[usize::from(is_above)];
+        aim.searches += 1;
+        aim.weights.fade();
+        let is_first = self.index == 0;
+        // At the bound searchers take turns, one ahead of the other.
+        let is_ordered = if is_above { is_first } else { (aim.searches % 2 == 1) == is_first };
+        let selection = match (is_above, is_ordered) {
+            (false, _) => Selection::WeightedCandidates,
+            (true, true) => Selection::Candidates,
+            (true, false) => Selection::WeightedSlack,
+        };
+        let (ranking, random) = (&data.ranking, &mut self.random);
+        let ranks = if is_ordered {
+            aim.ordered += 1;
+            ranking.ordered(aim.ordered - 1, random)
+        } else {
+            aim.scored += 1;
+            ranking.scored(aim.scored - 1, &aim.weights, random)
+        };
+        self.descent.begin(ranks, selection, self.capacity);
     }
-}
 
-/// Returns the ranks of a search: those of an order, and later with changes.
-fn ranks(orders: &[Vec<u32>], search: usize, random: &mut SplitMix64) -> Vec<u32> {
-    let sorted = &orders[search % orders.len()];
-    let spans = sorted.len();
-    let max_shift = if search < orders.len() { 0 } else { random.below(spans / MAX_SHIFT + 1) };
-    let mut keyed: Vec<(usize, u32)> =
-        sorted.iter().enumerate().map(|(place, &span)| (place + random.below(max_shift + 1), span)).collect();
-    keyed.sort_unstable();
-    let mut ranks = vec![0; spans];
-    for (rank, (_, span)) in (0..).zip(keyed) {
-        ranks[span as usize] = rank;
+    /// Returns the next capacity, which is below the best height. Above the floor is a possible height.
+    fn next_capacity(&mut self, data: &SearchData<'_>) -> u64 {
+        let lowest = self.floor + 1;
+        let is_at_bound = if self.aims[0].searches < AT_BOUND {
+            self.index > 0 || self.searches % OFTEN == OFTEN - 1
+        } else {
+            self.searches.is_multiple_of(RARELY)
+        };
+        if is_at_bound || data.is_at_bound {
+            return lowest;
+        }
+        let (levels, growth) = LEVELS[self.index];
+        let level = &mut self.level;
+        if level.height != self.height {
+            (level.height, level.left) = (self.height, level.patience);
+            level.index *= usize::from(growth == 1);
+        }
+        if level.left == 0 {
+            level.index = (level.index + 1) % levels.len();
+            level.patience *= if level.index == 0 { growth } else { 1 };
+            level.left = level.patience;
+        }
+        level.left -= 1;
+        let way = u128::from(self.height - 1 - lowest) * u128::from(levels[level.index]) / 8;
+        let above = u64::try_from(way).unwrap_or(u64::MAX);
+        data.heights.at_most(lowest.saturating_add(above)).max(lowest)
     }
-    ranks
 }
 
 /// Returns an element of the sequence 1, 1, 2, 1, 1, 2, 4, …, whose first is number 1.
@@ -245,7 +333,10 @@ mod tests {
         let normal = Normal::new(&Problem::new(buffers.iter().copied()).unwrap());
         let neighbors = Neighbors::new(&normal.spans).unwrap();
         let ranks: Vec<u32> = (0..).take(normal.spans.len()).collect();
-        Descent::new(&normal, &neighbors, &ranks, capacity).run(|_| true)
+        let mut weights = ConflictWeights::new(normal.load.len(), normal.spans.len());
+        let mut descent = Descent::new(&normal, &neighbors);
+        descent.begin(ranks, Selection::Candidates, capacity);
+        descent.run(&mut weights, |_| true)
     }
 
     #[test]

@@ -20,7 +20,7 @@ mod orders;
 mod part;
 pub(crate) mod rounds;
 
-use self::heuristics::{HEURISTICS, Heuristic, ORDERS, Shared};
+use self::heuristics::{HEURISTICS, Heuristic, Shared};
 use crate::capacity::{CapacitySearch, Neighbors};
 use crate::chain;
 use crate::constraint::FlatProblem;
@@ -36,7 +36,7 @@ use std::sync::atomic::AtomicBool;
 pub use self::budget::SearchBudget;
 pub(crate) use self::budget::{RemainingBudget, Stop};
 pub(crate) use self::heuristics::Fit;
-pub(crate) use self::orders::{Keys, OrderKey};
+pub(crate) use self::orders::{Keys, MaxLoad, OrderKey};
 pub(crate) use self::part::plan_part;
 
 /// The number of buffers up to which capacities are searched with backtracking.
@@ -294,8 +294,7 @@ impl<F: FnMut(&SearchProgress) -> ControlFlow<()>> PlanSearch<'_, F> {
         let neighbors = if is_small { Neighbors::new(&normal.spans) } else { None };
         let mut search = match &neighbors {
             Some(neighbors) => {
-                let orders = ORDERS.iter().map(|order| keys.sorted(order)).collect();
-                Search::Backtracking(CapacitySearch::new(normal, neighbors, orders, &mut random))
+                Search::Backtracking(CapacitySearch::new(normal, neighbors, keys.of_searches(), &mut random))
             }
             None => {
                 let live = shared.live();

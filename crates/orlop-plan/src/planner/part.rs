@@ -2,7 +2,7 @@
 
 use super::MAX_BACKTRACKING;
 use super::budget::{RemainingBudget, Stop};
-use super::heuristics::{Heuristic, ORDERS, Shared};
+use super::heuristics::{Heuristic, Shared};
 use super::orders::Keys;
 use crate::capacity::{CapacitySearch, Neighbors};
 use crate::normal::{Normal, Placement};
@@ -54,9 +54,9 @@ pub(crate) fn plan_part(
 fn backtrack(shared: &Shared<'_>, best: &mut Placement, budget: &mut RemainingBudget<'_>, seed: u64) {
     let normal = shared.normal;
     let Some(neighbors) = Neighbors::new(&normal.spans) else { return };
-    let orders = ORDERS.iter().map(|order| shared.keys.sorted(order)).collect();
     let mut random = SplitMix64::new(seed);
-    let mut search = CapacitySearch::new(normal, &neighbors, orders, &mut random).at_bound();
+    let mut search =
+        CapacitySearch::new(normal, &neighbors, shared.keys.of_searches(), &mut random).at_bound();
     while best.height > normal.lower_bound && search.lower_bound() <= normal.lower_bound && !budget.is_spent()
     {
         search.round(best, budget);
