@@ -58,9 +58,9 @@ const MAX_SEARCH: u64 = 1 << 25;
 
 /// The number of searches of a searcher at the lower bound before it seldom returns there: plans as low as
 /// the bound are common, and take about as many searches as that. Until then the second does nothing else,
-/// and the first one search in four.
+/// and the first one search in four. At a height that is low enough, above the bound, all are but one search
+/// in four of the first.
 const AT_BOUND: u64 = 40;
-
 const OFTEN: u64 = 4;
 
 /// One search in so many is at the lower bound later.
@@ -101,6 +101,8 @@ struct SearchData<'a> {
     heights: Heights,
     /// No other capacity than the lowest is tried.
     is_at_bound: bool,
+    /// A plan of this height is low enough.
+    enough: u64,
 }
 
 /// One search after the other.
@@ -109,12 +111,12 @@ struct Searcher<'a> {
     index: usize,
     random: SplitMix64,
     searches: u64,
-    /// What is at the lower bound, and what is above it.
+    /// What is at the lowest capacity, and what is above it; and which of them the search is.
     aims: [Aim; 2],
+    aim: usize,
     level: Level,
     descent: Descent<'a>,
-    /// The capacity of the search, and what is left of it: steps, of which an ended search has none, and
-    /// work.
+    /// The capacity of the search, and the steps and the work that are left. An ended search has no steps.
     capacity: u64,
     steps: u64,
     work: u64,
@@ -126,10 +128,11 @@ struct Searcher<'a> {
     found: Option<Placement>,
 }
 
-/// What searches at the lower bound, or those above it, have in common.
+/// What searches at the lowest capacity, or those above it, have in common.
 #[derive(Debug)]
 struct Aim {
     weights: ConflictWeights,
+    /// How many there were, and how many of them had the ranks of an order, and of a score.
     searches: u64,
     ordered: usize,
     scored: usize,
@@ -166,10 +169,10 @@ impl<'a> CapacitySearch<'a> {
         let searcher = |index: usize| Searcher {
             index,
             random: SplitMix64::new(random.next_u64()),
-            // The limits of steps of the second begin with long ones.
             // The first searches of the second may take longer than those of the first.
             searches: FIRST_SEARCH[index],
             aims: [aim(index), aim(index)],
+            aim: 0,
             level: Level { height: u64::MAX, index: 0, left: 0, patience: 1 },
             descent: Descent::new(normal, neighbors),
             capacity: 0,
@@ -181,13 +184,19 @@ impl<'a> CapacitySearch<'a> {
         };
         let searchers = (0..SEARCHERS).map(searcher).collect();
         let ranking = Ranking::new(normal, widths, orders);
-        let data = SearchData { normal, ranking, heights: normal.heights(), is_at_bound: false };
+        let data = SearchData { normal, ranking, heights: normal.heights(), is_at_bound: false, enough: 0 };
         Self { data, searchers, floor, work: FIRST_ROUND }
     }
 
     /// Tries no other capacity than the lowest, which is the lower bound of the problem.
     pub(crate) fn at_bound(mut self) -> Self {
         self.data.is_at_bound = true;
+        self
+    }
+
+    /// Searches nothing lower than `height`, which is low enough.
+    pub(crate) fn down_to(mut self, height: u64) -> Self {
+        self.data.enough = height;
         self
     }
 
@@ -221,13 +230,13 @@ impl Searcher<'_> {
     /// Searches until a plan is as low as can be, or so much work is done. Returns the work.
     fn run(&mut self, data: &SearchData<'_>, max_work: u64, stop: &Stop<'_>) -> u64 {
         let mut done = 0;
-        while self.height > self.floor + 1 && done < max_work && !stop.is_due() {
-            if self.steps == 0 || !(self.floor + 1..self.height).contains(&self.capacity) {
+        while self.height > self.lowest(data) && done < max_work && !stop.is_due() {
+            if self.steps == 0 || !(self.lowest(data)..self.height).contains(&self.capacity) {
                 self.begin(data);
             }
-            let aim = &mut self.aims[usize::from(self.capacity > self.floor + 1)];
+            let weights = &mut self.aims[self.aim].weights;
             let (steps, left) = (&mut self.steps, &mut self.work);
-            let outcome = self.descent.run(&mut aim.weights, |work| {
+            let outcome = self.descent.run(weights, |work| {
                 *steps -= 1;
                 *left = left.saturating_sub(work);
                 done += work;
@@ -256,17 +265,19 @@ impl Searcher<'_> {
         self.capacity = self.next_capacity(data);
         self.searches += 1;
         (self.steps, self.work) = (STEPS * luby(self.searches) * data.normal.spans.len() as u64, MAX_SEARCH);
-        let is_above = self.capacity > self.floor + 1;
-        let aim = &mut self.aims[usize::from(is_above)];
+        let is_above = self.capacity > self.lowest(data);
+        self.aim = usize::from(is_above);
+        let aim = &mut self.aims[self.aim];
         aim.searches += 1;
         aim.weights.fade();
         let is_first = self.index == 0;
-        // At the bound searchers take turns, one ahead of the other.
+        // At the lowest capacity searchers take turns, one ahead of the other.
         let is_ordered = if is_above { is_first } else { (aim.searches % 2 == 1) == is_first };
-        let selection = match (is_above, is_ordered) {
-            (false, _) => Selection::WeightedCandidates,
-            (true, true) => Selection::Candidates,
-            (true, false) => Selection::WeightedSlack,
+        let selection = match is_ordered {
+            // Of a plan as low as the bound, many sections have no slack.
+            _ if self.capacity == self.floor + 1 => Selection::WeightedCandidates,
+            true => Selection::Candidates,
+            false => Selection::WeightedSlack,
         };
         let (ranking, random) = (&data.ranking, &mut self.random);
         let ranks = if is_ordered {
@@ -279,15 +290,22 @@ impl Searcher<'_> {
         self.descent.begin(ranks, selection, self.capacity);
     }
 
+    /// Returns the lowest capacity to search at.
+    fn lowest(&self, data: &SearchData<'_>) -> u64 {
+        data.enough.max(self.floor + 1)
+    }
+
     /// Returns the next capacity, which is below the best height. Above the floor is a possible height.
     fn next_capacity(&mut self, data: &SearchData<'_>) -> u64 {
-        let lowest = self.floor + 1;
-        let is_at_bound = if self.aims[0].searches < AT_BOUND {
+        let lowest = self.lowest(data);
+        let is_lowest = if lowest > self.floor + 1 {
+            self.index > 0 || !self.searches.is_multiple_of(OFTEN)
+        } else if self.aims[0].searches < AT_BOUND {
             self.index > 0 || self.searches % OFTEN == OFTEN - 1
         } else {
             self.searches.is_multiple_of(RARELY)
         };
-        if is_at_bound || data.is_at_bound {
+        if is_lowest || data.is_at_bound {
             return lowest;
         }
         let (levels, growth) = LEVELS[self.index];

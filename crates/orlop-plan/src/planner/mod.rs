@@ -293,9 +293,10 @@ impl<F: FnMut(&SearchProgress) -> ControlFlow<()>> PlanSearch<'_, F> {
         let is_small = is_free && normal.spans.len() <= MAX_BACKTRACKING;
         let neighbors = if is_small { Neighbors::new(&normal.spans) } else { None };
         let mut search = match &neighbors {
-            Some(neighbors) => {
-                Search::Backtracking(CapacitySearch::new(normal, neighbors, keys.of_searches(), &mut random))
-            }
+            Some(neighbors) => Search::Backtracking(
+                CapacitySearch::new(normal, neighbors, keys.of_searches(), &mut random)
+                    .down_to(self.capacity),
+            ),
             None => {
                 let live = shared.live();
                 Search::Ejection(EjectionSearch::new(normal, live, keys, EJECTIONS, &mut random))

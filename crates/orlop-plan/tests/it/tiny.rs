@@ -105,6 +105,20 @@ fn the_bound_is_not_always_reached() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
+    /// A search at a capacity finds out whether there is a plan.
+    #[test]
+    fn a_search_at_a_capacity_has_a_verdict(problem in problem(6, 5, 9, 3)) {
+        let lowest = lowest(&problem);
+        for capacity in problem.lower_bound()..=lowest + 1 {
+            let budget = SearchBudget::iterations(2000);
+            let plan = Planner::new().budget(budget).capacity(capacity).plan(&problem);
+            prop_assert_eq!(verify(&problem, &plan), Ok(()));
+            let fits = matches!(plan.verdict_in(capacity), CapacityVerdict::Fits);
+            let is_infeasible = matches!(plan.verdict_in(capacity), CapacityVerdict::Infeasible { .. });
+            prop_assert_eq!((fits, is_infeasible), (lowest <= capacity, lowest > capacity));
+        }
+    }
+
     /// A problem that is called infeasible in a capacity has no plan there, and one that fits has one.
     #[test]
     fn verdicts_in_a_capacity_are_true(problem in problem(4, 4, 9, 3)) {
