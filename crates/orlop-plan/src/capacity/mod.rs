@@ -41,7 +41,6 @@ mod space;
 mod weights;
 
 use self::descent::{Descent, DescentOutcome, Selection};
-use self::ranks::Ranking;
 use self::weights::ConflictWeights;
 use crate::heights::Heights;
 use crate::normal::{Normal, Placement};
@@ -49,6 +48,7 @@ use crate::planner::{RemainingBudget, Stop, rounds};
 use orlop_core::SplitMix64;
 
 pub(crate) use self::neighbors::Neighbors;
+pub(crate) use self::ranks::Ranking;
 
 /// The first search is given up after this many steps for each span.
 const STEPS: u64 = 2;
@@ -150,12 +150,10 @@ struct Level {
 }
 
 impl<'a> CapacitySearch<'a> {
-    /// Prepares a search with orders of the spans, in which those to be placed first come first, and with the
-    /// lengths of their lifetimes.
     pub(crate) fn new(
         normal: &'a Normal,
         neighbors: &'a Neighbors,
-        (orders, widths): (Vec<Vec<u32>>, impl Iterator<Item = u64>),
+        ranking: Ranking,
         random: &mut SplitMix64,
     ) -> Self {
         let floor = normal.lower_bound.saturating_sub(1);
@@ -163,7 +161,7 @@ impl<'a> CapacitySearch<'a> {
             weights: ConflictWeights::new(normal.load.len(), normal.spans.len()),
             searches: 0,
             // No two searchers begin with the same ranks.
-            ordered: index * orders.len() / SEARCHERS,
+            ordered: index * ranking.orders() / SEARCHERS,
             scored: 2 * index,
         };
         let searcher = |index: usize| Searcher {
@@ -183,7 +181,6 @@ impl<'a> CapacitySearch<'a> {
             found: None,
         };
         let searchers = (0..SEARCHERS).map(searcher).collect();
-        let ranking = Ranking::new(normal, widths, orders);
         let data = SearchData { normal, ranking, heights: normal.heights(), is_at_bound: false, enough: 0 };
         Self { data, searchers, floor, work: FIRST_ROUND }
     }

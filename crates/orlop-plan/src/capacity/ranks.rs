@@ -2,7 +2,7 @@
 
 use super::weights::{ConflictWeights, FRACTION};
 use crate::normal::Normal;
-use crate::planner::MaxLoad;
+use crate::planner::{Keys, OrderKey, ranks};
 use orlop_core::SplitMix64;
 
 /// The part of an order by which a span is moved in it.
@@ -22,21 +22,25 @@ struct Features {
 
 /// Makes ranks, others for each search.
 #[derive(Debug)]
-pub(super) struct Ranking {
+pub(crate) struct Ranking {
     /// In each, the spans to be placed first come first.
     orders: Vec<Vec<u32>>,
     features: Vec<Features>,
 }
 
 impl Ranking {
-    pub(super) fn new(normal: &Normal, widths: impl Iterator<Item = u64>, orders: Vec<Vec<u32>>) -> Self {
-        let max_load = MaxLoad::new(&normal.load);
-        let features = normal.spans.iter().zip(widths).map(|(span, width)| Features {
-            log_width: log2(width),
-            log_size: log2(span.size),
-            load: fraction(max_load.of(span.first..span.behind), normal.lower_bound),
+    pub(crate) fn new(normal: &Normal, keys: &Keys<'_>, orders: Vec<Vec<u32>>) -> Self {
+        let features = (0..normal.spans.len()).map(|span| Features {
+            log_width: log2(keys.value(OrderKey::Width, span)),
+            log_size: log2(keys.value(OrderKey::Size, span)),
+            load: fraction(keys.value(OrderKey::Load, span), normal.lower_bound),
         });
         Self { features: features.collect(), orders }
+    }
+
+    /// Returns the number of orders.
+    pub(super) fn orders(&self) -> usize {
+        self.orders.len()
     }
 
     /// Returns the ranks of an order; from the second time on, spans are moved at random.
@@ -45,7 +49,7 @@ impl Ranking {
         let max_shift =
             if search < self.orders.len() { 0 } else { random.below(sorted.len() / MAX_SHIFT + 1) };
         let places = sorted.iter().enumerate();
-        ranks(places.map(|(place, &span)| (place + random.below(max_shift + 1), span)).collect())
+        keyed_ranks(places.map(|(place, &span)| (place + random.below(max_shift + 1), span)).collect())
     }
 
     /// Returns the ranks by a sum of the features, the weight of the span, and chance. The first sums have
@@ -75,18 +79,15 @@ impl Ranking {
             log_width + log_size + load * features.load + of_weight * weight + chance
         };
         let scores = self.features.iter().zip(weights.of_spans()).map(|(of, weight)| score(of, weight));
-        ranks(scores.map(|score| u64::MAX - score).zip(0..).collect())
+        keyed_ranks(scores.map(|score| u64::MAX - score).zip(0..).collect())
     }
 }
 
 /// Returns the ranks of spans in order of their keys.
-fn ranks<K: Ord>(mut keyed: Vec<(K, u32)>) -> Vec<u32> {
+fn keyed_ranks<K: Ord>(mut keyed: Vec<(K, u32)>) -> Vec<u32> {
     keyed.sort_unstable();
-    let mut ranks = vec![0; keyed.len()];
-    for (rank, (_, span)) in (0..).zip(keyed) {
-        ranks[span as usize] = rank;
-    }
-    ranks
+    let sorted: Vec<u32> = keyed.into_iter().map(|(_, span)| span).collect();
+    ranks(&sorted)
 }
 
 /// Returns the logarithm to base 2, with 16 bits behind the point, rounded down; of 0 that of 1.

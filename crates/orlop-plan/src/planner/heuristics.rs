@@ -2,6 +2,7 @@
 
 use super::budget::Stop;
 use super::orders::{BufferOrder, Keys, OrderKey, ranks};
+use crate::capacity::Ranking;
 use crate::first_fit::first_fit;
 use crate::live::LiveIndex;
 use crate::normal::{Normal, Placement};
@@ -101,6 +102,12 @@ impl<'a> Shared<'a> {
 
     pub(super) fn live(&self) -> &LiveIndex {
         self.live.get_or_init(|| LiveIndex::new(self.normal))
+    }
+
+    /// Returns the ranks of searches at a capacity.
+    pub(super) fn ranking(&self) -> Ranking {
+        let orders = ORDERS.iter().map(|order| self.keys.sorted(order)).collect();
+        Ranking::new(self.normal, &self.keys, orders)
     }
 }
 

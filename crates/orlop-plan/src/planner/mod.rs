@@ -36,7 +36,7 @@ use std::sync::atomic::AtomicBool;
 pub use self::budget::SearchBudget;
 pub(crate) use self::budget::{RemainingBudget, Stop};
 pub(crate) use self::heuristics::Fit;
-pub(crate) use self::orders::{Keys, MaxLoad, OrderKey};
+pub(crate) use self::orders::{Keys, OrderKey, ranks};
 pub(crate) use self::part::plan_part;
 
 /// The number of buffers up to which capacities are searched with backtracking.
@@ -294,8 +294,7 @@ impl<F: FnMut(&SearchProgress) -> ControlFlow<()>> PlanSearch<'_, F> {
         let neighbors = if is_small { Neighbors::new(&normal.spans) } else { None };
         let mut search = match &neighbors {
             Some(neighbors) => Search::Backtracking(
-                CapacitySearch::new(normal, neighbors, keys.of_searches(), &mut random)
-                    .down_to(self.capacity),
+                CapacitySearch::new(normal, neighbors, shared.ranking(), &mut random).down_to(self.capacity),
             ),
             None => {
                 let live = shared.live();

@@ -1,6 +1,5 @@
 //! The orders in which buffers are placed.
 
-use super::heuristics::ORDERS;
 use crate::Problem;
 use crate::normal::{Normal, SectionSpan, to_index};
 
@@ -27,13 +26,13 @@ pub(crate) type BufferOrder = [OrderKey; 3];
 
 /// The maximum load of any range of sections.
 #[derive(Debug)]
-pub(crate) struct MaxLoad {
+struct MaxLoad {
     /// A tree: node 1 is the root, the children of `n` are `2n` and `2n + 1`, the second half are the leaves.
     nodes: Vec<u64>,
 }
 
 impl MaxLoad {
-    pub(crate) fn new(load: &[u64]) -> Self {
+    fn new(load: &[u64]) -> Self {
         let mut nodes = vec![0; load.len()];
         nodes.extend_from_slice(load);
         for node in (1..load.len()).rev() {
@@ -42,8 +41,7 @@ impl MaxLoad {
         Self { nodes }
     }
 
-    /// Returns the maximum load of sections.
-    pub(crate) fn of(&self, sections: std::ops::Range<u32>) -> u64 {
+    fn of(&self, sections: std::ops::Range<u32>) -> u64 {
         let leaves = self.nodes.len() / 2;
         let (mut low, mut high) = (leaves + sections.start as usize, leaves + sections.end as usize);
         let mut max = 0;
@@ -120,12 +118,6 @@ impl<'a> Keys<'a> {
             OrderKey::PeakSize => 0,
             OrderKey::Start => u64::from(u32::MAX - span.first),
         }
-    }
-
-    /// Returns what searches rank spans by: the orders of the heuristics, and the lengths of lifetimes.
-    pub(crate) fn of_searches(&self) -> (Vec<Vec<u32>>, impl Iterator<Item = u64>) {
-        let orders = ORDERS.iter().map(|order| self.sorted(order)).collect();
-        (orders, (0..self.normal.spans.len()).map(|number| self.width(number)))
     }
 
     /// Returns the indices of the spans in an order.

@@ -55,8 +55,7 @@ fn backtrack(shared: &Shared<'_>, best: &mut Placement, budget: &mut RemainingBu
     let normal = shared.normal;
     let Some(neighbors) = Neighbors::new(&normal.spans) else { return };
     let mut random = SplitMix64::new(seed);
-    let mut search =
-        CapacitySearch::new(normal, &neighbors, shared.keys.of_searches(), &mut random).at_bound();
+    let mut search = CapacitySearch::new(normal, &neighbors, shared.ranking(), &mut random).at_bound();
     while best.height > normal.lower_bound && search.lower_bound() <= normal.lower_bound && !budget.is_spent()
     {
         search.round(best, budget);
