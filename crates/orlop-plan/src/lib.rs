@@ -77,6 +77,7 @@ mod plan;
 mod planner;
 mod problem;
 mod replan;
+mod ring;
 mod skyline;
 mod spaces;
 mod sweep;

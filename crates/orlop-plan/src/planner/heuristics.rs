@@ -6,6 +6,7 @@ use crate::capacity::Ranking;
 use crate::first_fit::first_fit;
 use crate::live::LiveIndex;
 use crate::normal::{Normal, Placement};
+use crate::ring::ring;
 use crate::skyline::{Candidates, Decoder};
 use crate::sweep::{Direction, SweepRule, sweep, sweep_from_peak};
 use std::sync::OnceLock;
@@ -20,6 +21,7 @@ pub(crate) enum Fit {
 /// A way to place all buffers.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Heuristic {
+    Ring,
     Skyline(Candidates, BufferOrder),
     Sweep(OrderKey, Fit, Direction),
     SweepFromPeak(OrderKey, OrderKey, Fit),
@@ -49,16 +51,17 @@ const MAX_PAIRS: u64 = 1 << 25;
 const MAX_SPANS: usize = 1 << 17;
 
 /// The index of the heuristics with first fit.
-const FIRST_FIT: usize = 21;
+const FIRST_FIT: usize = 22;
 
 /// All heuristics, the most useful first.
-pub(super) const HEURISTICS: [Heuristic; 26] = {
+pub(super) const HEURISTICS: [Heuristic; 27] = {
     use Direction::{Backwards, Forwards};
     use Fit::{Lowest, Tightest};
-    use Heuristic::{FirstFit, Skyline, Sweep, SweepFromPeak};
+    use Heuristic::{FirstFit, Ring, Skyline, Sweep, SweepFromPeak};
     use OrderKey::{Area, Load, PeakSize, Size, Start, Width};
     [
         Sweep(Size, Tightest, Forwards),
+        Ring,
         Skyline(Candidates::Inside, ORDERS[0]),
         Sweep(Size, Lowest, Forwards),
         Skyline(Candidates::Inside, ORDERS[1]),
@@ -120,6 +123,7 @@ impl Heuristic {
             return None;
         }
         match self {
+            Self::Ring => ring(normal, limit, stop),
             Self::Skyline(candidates, order) => {
                 Decoder::new(normal).decode(&ranks(&keys.sorted(&order)), candidates, keys, limit, stop)
             }
@@ -141,7 +145,7 @@ impl Heuristic {
     pub(super) fn groups(normal: &Normal) -> impl Iterator<Item = &'static [Self]> {
         let is_large = normal.spans.len() > MAX_SPANS;
         let all = match normal.is_free() {
-            true if is_large => &HEURISTICS[..=PARALLEL],
+            true if is_large => &HEURISTICS[..=PARALLEL + 1],
             true => &HEURISTICS[..],
             // Only first fit places spans between those that are placed already, and looks at all conflicts.
             false => &HEURISTICS[FIRST_FIT..],
