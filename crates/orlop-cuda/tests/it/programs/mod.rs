@@ -11,37 +11,46 @@
 
 mod captures;
 mod never_deferred;
+mod peer;
 mod program;
 
 use self::captures::Captures;
 use self::never_deferred::NeverDeferred;
+use self::peer::Peer;
 use self::program::{Program, ProgramCounts};
 use crate::machine::{Machine, is_chosen, setting};
 use orlop_alloc::{Allocator, AllocatorRef};
 use orlop_cuda::{
-    CudaDevice, CudaMemory, CudaOps, DriverAllocator, PinnedAllocator, caching_allocator,
+    CudaDevice, CudaMemory, CudaOps, Driver, DriverAllocator, MemoryPool, PinnedAllocator, caching_allocator,
     caching_allocator_with,
 };
 use orlop_cudasim_control::SimulationConfig;
 use orlop_device::{DeviceAllocator, DeviceBacking, Policy, TorchConf};
-use std::sync::Mutex;
 use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 /// An allocator under test.
 struct Tested {
     allocator: AllocatorRef,
     caching: Option<Box<dyn Captures>>,
+    /// The driver's pool that it allocates from.
+    pool: Option<Arc<MemoryPool>>,
 }
 
 impl Tested {
     fn caching<B: DeviceBacking>(allocator: DeviceAllocator<B>) -> Self {
         let allocator = allocator.into_ref();
-        Self { caching: Some(Box::new(allocator.clone())), allocator: allocator.erase() }
+        Self { caching: Some(Box::new(allocator.clone())), allocator: allocator.erase(), pool: None }
     }
 
     fn plain(allocator: impl Allocator) -> Self {
-        Self { allocator: allocator.into_ref().erase(), caching: None }
+        Self { allocator: allocator.into_ref().erase(), caching: None, pool: None }
+    }
+
+    fn in_pool(device: &CudaDevice) -> Self {
+        let pool = Arc::new(MemoryPool::new(device).unwrap());
+        Self { pool: Some(Arc::clone(&pool)), ..Self::plain(DriverAllocator::in_pool(pool)) }
     }
 }
 
@@ -52,7 +61,7 @@ const MAKES: [(&str, Make); 8] = [
     ("regions", |device| with(device, Policy::orlop_without_pages())),
     ("torch", |device| with(device, torch(""))),
     ("torch-pages", |device| with(device, torch("expandable_segments:True"))),
-    ("stream-ordered", |device| Tested::plain(DriverAllocator::stream_ordered(device).unwrap())),
+    ("stream-ordered", Tested::in_pool),
     ("direct", |device| Tested::plain(DriverAllocator::direct(device))),
     ("managed", |device| {
         let memory = CudaMemory::managed(device).unwrap();
@@ -71,7 +80,8 @@ fn torch(conf: &str) -> Policy {
 
 /// Runs a program on several threads, and returns the number of races.
 fn races(seed: u64, operations: u64, threads: u64, make: impl Fn(&CudaDevice) -> Tested) -> u64 {
-    races_on(&SimulationConfig::new().seed(seed), (seed, operations, threads), make)
+    let config = SimulationConfig::new().devices([512 << 20, 128 << 20]).peer_access(true);
+    races_on(&config.seed(seed), (seed, operations, threads), make)
 }
 
 fn races_on(
@@ -79,8 +89,12 @@ fn races_on(
     (seed, operations, threads): (u64, u64, u64),
     make: impl Fn(&CudaDevice) -> Tested,
 ) -> u64 {
-    let machine = Machine::new(&config.clone().memory(512 << 20).poison(false));
-    let Tested { allocator, caching } = make(&machine.device);
+    let machine = Machine::new(&config.clone().poison(false));
+    let tested = make(&machine.device);
+    let has_peer = Driver::load().unwrap().device_count() > 1;
+    let peer = has_peer.then(|| Peer::new(&machine.device, &tested, &make));
+    machine.device.context().bind_to_thread().unwrap();
+    let Tested { allocator, caching, .. } = tested;
     let program = Program {
         driver: *machine,
         device: &machine.device,
@@ -88,6 +102,7 @@ fn races_on(
         allocator,
         caching,
         pinned: PinnedAllocator::new(&machine.device).into_ref().erase(),
+        peer,
         blocks: Mutex::default(),
         next_pool: AtomicU64::new(0),
         counts: ProgramCounts::default(),
@@ -101,16 +116,17 @@ fn races_on(
     program.blocks.lock().unwrap().clear();
     program.allocator.verify().unwrap();
     program.pinned.verify().unwrap();
+    program.peer.iter().for_each(|peer| peer.allocator.verify().unwrap());
     let name = program.allocator.name().to_owned();
     if operations >= 1000 {
         program.check_counts(&name);
     }
-    let Program { driver, allocator, caching, pinned, ops, .. } = program;
+    let Program { driver, allocator, caching, pinned, ops, peer, .. } = program;
     let found = driver.counts().races;
     for race in driver.races().iter().take(3) {
         println!("{name}, seed {seed}, {threads} threads: {race}");
     }
-    drop((allocator, caching, pinned, ops));
+    drop((allocator, caching, pinned, ops, peer));
     // Memory that was freed in the order of streams.
     driver.advance(Duration::from_secs(1));
     // The driver's pool keeps memory, but no block of it is left.
@@ -143,8 +159,8 @@ fn without_deferral_the_same_programs_race() {
         let memory = NeverDeferred(CudaMemory::in_regions(device));
         Tested::caching(DeviceAllocator::new(memory, Policy::orlop_without_pages()))
     };
-    // Where frees wait: otherwise the first one of memory that is in use loses the device.
-    let config = |seed| SimulationConfig::new().seed(seed).waiting_frees(true);
+    // Where frees wait, for the only device: otherwise the first one of memory that is in use loses it.
+    let config = |seed| SimulationConfig::new().memory(512 << 20).seed(seed).waiting_frees(true);
     let found: u64 = (0..3).map(|seed| races_on(&config(seed), (seed, 1500, 1), make)).sum();
     assert!(found > 10, "{found} races");
 }

@@ -2,15 +2,17 @@
 //!
 //! Each thread has streams of its own. Blocks pass from thread to thread; a thread that takes one makes its
 //! stream wait for the stream that used the block last, which it records on the block. Besides, threads
-//! create and drop streams, adopt foreign ones, capture graphs into private pools, and launch them.
+//! create and drop streams, adopt foreign ones, capture graphs into private pools, and launch them; a second
+//! device uses the memory of the first one, and copies it.
 
 use super::captures::{Captures, OwnGraph};
+use super::peer::Peer;
 use crate::machine::handle;
 use orlop_alloc::{
     Allocator, AllocatorRef, Block, Request,
     engine_support::{DeviceOps, DevicePtr},
 };
-use orlop_core::Device;
+use orlop_core::{Device, StreamId};
 use orlop_cuda::{CudaDevice, CudaOps, DeviceStream};
 use orlop_cudasim_control::{KernelAccess, KernelRun, SimulatedDriver};
 use orlop_testkit::device::Random;
@@ -31,9 +33,24 @@ pub(super) struct OwnStream {
     is_external: bool,
 }
 
+impl OwnStream {
+    pub(super) fn new(stream: DeviceStream) -> Self {
+        Self { stream, is_external: false }
+    }
+
+    pub(super) fn id(&self) -> StreamId {
+        self.stream.id()
+    }
+
+    /// Makes it wait for the work that another stream was given so far.
+    pub(super) fn wait_for(&self, other: StreamId) {
+        self.stream.wait_for(other).unwrap();
+    }
+}
+
 /// A block and the stream that used it last: a program orders its own uses.
 pub(super) struct UsedBlock {
-    block: Block,
+    pub(super) block: Block,
     last: OwnStream,
     /// The external streams that used it.
     kept: Vec<DeviceStream>,
@@ -47,6 +64,7 @@ pub(super) struct Program<'a> {
     /// What only caching allocators can do.
     pub(super) caching: Option<Box<dyn Captures>>,
     pub(super) pinned: AllocatorRef,
+    pub(super) peer: Option<Peer>,
     pub(super) blocks: Mutex<Vec<UsedBlock>>,
     pub(super) next_pool: AtomicU64,
     pub(super) counts: ProgramCounts,
@@ -61,17 +79,21 @@ pub(super) struct ProgramCounts {
     /// Foreign streams that were adopted while freed blocks waited for streams.
     pub(super) adopted: AtomicU64,
     pub(super) staged: AtomicU64,
+    pub(super) peer_kernels: AtomicU64,
+    pub(super) peer_copies: AtomicU64,
 }
 
-fn increment(counter: &AtomicU64) {
+pub(super) fn increment(counter: &AtomicU64) {
     counter.fetch_add(1, Ordering::Relaxed);
 }
 
 /// A thread of a program.
-struct Worker<'a> {
-    program: &'a Program<'a>,
-    random: Random,
+pub(super) struct Worker<'a> {
+    pub(super) program: &'a Program<'a>,
+    pub(super) random: Random,
     streams: Vec<OwnStream>,
+    /// A stream of the second device, if there is one.
+    pub(super) peer_stream: Option<DeviceStream>,
     /// Captures and launches graphs; nothing else runs in it.
     captured: DeviceStream,
     graphs: VecDeque<OwnGraph>,
@@ -83,7 +105,12 @@ impl UsedBlock {
         Self { block, last: stream.clone(), kept: kept.into_iter().collect() }
     }
 
-    fn use_on(&mut self, stream: &OwnStream) {
+    /// Returns the stream that used it last.
+    pub(super) fn last(&self) -> &OwnStream {
+        &self.last
+    }
+
+    pub(super) fn use_on(&mut self, stream: &OwnStream) {
         self.last = stream.clone();
         if stream.is_external && self.kept.iter().all(|kept| kept.id() != stream.stream.id()) {
             self.kept.push(stream.stream.clone());
@@ -96,7 +123,8 @@ impl Program<'_> {
     pub(super) fn run(&self, seed: u64, operations: u64) {
         let streams = (0..STREAMS).map(|place| self.new_stream(place)).collect();
         let (random, captured) = (Random::new(seed), self.device.create_stream().unwrap());
-        let mut worker = Worker { program: self, random, streams, captured, graphs: VecDeque::new() };
+        let (peer_stream, graphs) = (self.peer.as_ref().map(Peer::new_stream), VecDeque::new());
+        let mut worker = Worker { program: self, random, streams, peer_stream, captured, graphs };
         for _ in 0..operations {
             worker.step();
         }
@@ -105,7 +133,7 @@ impl Program<'_> {
 
     /// Checks that nothing that a program can do was left out.
     pub(super) fn check_counts(&self, name: &str) {
-        let ProgramCounts { captures, launches, adopted, staged } = &self.counts;
+        let ProgramCounts { captures, launches, adopted, staged, peer_kernels, peer_copies } = &self.counts;
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         if self.caching.is_some() {
             assert!(
@@ -114,12 +142,17 @@ impl Program<'_> {
                 self.counts
             );
         }
-        assert!(read(staged) > 0 || self.allocator.device().is_cpu(), "{name}: {:?}", self.counts);
+        let is_cpu = self.allocator.device().is_cpu();
+        assert!(read(staged) > 0 || is_cpu, "{name}: {:?}", self.counts);
+        if self.peer.is_some() {
+            assert!(read(peer_kernels) > 0, "{name}: {:?}", self.counts);
+            assert!(read(peer_copies) > 0 || is_cpu, "{name}: {:?}", self.counts);
+        }
     }
 
     fn new_stream(&self, place: usize) -> OwnStream {
         if place + 1 < STREAMS {
-            return OwnStream { stream: self.device.create_stream().unwrap(), is_external: false };
+            return OwnStream::new(self.device.create_stream().unwrap());
         }
         let external = self.device.context().default_stream().fork().unwrap();
         OwnStream { stream: self.device.adopt_stream(external).unwrap(), is_external: true }
@@ -181,17 +214,29 @@ impl Worker<'_> {
                     }
                 }
             }
-            (890..894, taken) => {
+            (890..896, taken) => {
                 keep(taken);
                 self.capture();
             }
-            (894..910, taken) => {
+            (896..910, taken) => {
                 keep(taken);
                 let graph = self.random.below(self.graphs.len());
                 if let Some(graph) = self.graphs.get(graph) {
                     graph.launch();
                     increment(&self.program.counts.launches);
                 }
+            }
+            (910..930, Some(mut used)) => {
+                self.peer_kernel(&mut used);
+                self.program.blocks().push(used);
+            }
+            (930..950, Some(mut used)) => {
+                self.peer_copy(&mut used, &stream);
+                self.program.blocks().push(used);
+            }
+            (950..955, taken) => {
+                keep(taken);
+                self.peer_stream = self.program.peer.as_ref().map(Peer::new_stream);
             }
             (_, taken) => {
                 keep(taken);
@@ -223,7 +268,7 @@ impl Worker<'_> {
     }
 
     /// Makes a stream the next user of a block.
-    fn order(&self, used: &mut UsedBlock, stream: &OwnStream) {
+    pub(super) fn order(&self, used: &mut UsedBlock, stream: &OwnStream) {
         if used.last.stream.id() != stream.stream.id() {
             stream.stream.wait_for(used.last.stream.id()).unwrap();
             assert!(used.block.acquire_for(&self.program.ops, stream.stream.id()).unwrap());
@@ -236,6 +281,13 @@ impl Worker<'_> {
         let (address, bytes) = (used.block.as_ptr().as_ptr().addr(), used.block.len());
         let from = self.random.below(bytes);
         self.write(&stream.stream, address + from, bytes - from);
+    }
+
+    /// A kernel of a device writes all of a block. The driver looks for the function in the current context.
+    pub(super) fn write_all(&mut self, device: &CudaDevice, stream: &DeviceStream, block: &Block) {
+        device.context().bind_to_thread().unwrap();
+        self.write(stream, block.as_ptr().as_ptr().addr(), block.len());
+        self.program.device.context().bind_to_thread().unwrap();
     }
 
     fn write(&mut self, stream: &DeviceStream, address: usize, bytes: usize) {
