@@ -5,8 +5,14 @@ use super::{Call, Fact, Facts, Fault, Inference, Outcome};
 use crate::OnnxError;
 use crate::decode::{Body, Node, Scope};
 
-/// The outputs of a node, and the facts of its bodies, by position among them.
-type Executed = (Outcome, Vec<Option<Facts>>);
+/// What is known about a node that executes bodies.
+pub(super) struct Executed {
+    pub(super) outcome: Outcome,
+    /// The facts of its bodies, by position among them.
+    pub(super) bodies: Vec<Option<Facts>>,
+    /// The outputs of either branch, if each may be taken.
+    pub(super) either: Option<[Vec<Fact>; 2]>,
+}
 
 /// The outputs of a node with one body, and the facts of that.
 pub(super) type ExecutedBody = (Outcome, Option<Facts>);
@@ -47,7 +53,7 @@ impl Inference<'_> {
             if let Some((index, _)) = node.body("body") {
                 executed[index] = facts;
             }
-            (outcome, executed)
+            Executed { outcome, bodies: executed, either: None }
         };
         let result = match (&*node.operator, body("then_branch"), body("else_branch"), body("body")) {
             ("If", Some(then), Some(other), _) => self.branch(call, &then, &other)?,
@@ -62,7 +68,10 @@ impl Inference<'_> {
     pub(super) fn run(&mut self, body: &Captured<'_>, inputs: Vec<Fact>) -> Result<Facts, OnnxError> {
         let scope = &body.body.scope;
         self.count(scope.values.len() + scope.outputs.len(), body.node)?;
-        self.scope(scope, inputs, body.values.clone())
+        self.depth += 1;
+        let facts = self.scope(scope, inputs, body.values.clone());
+        self.depth -= 1;
+        facts
     }
 
     fn branch(
@@ -72,8 +81,8 @@ impl Inference<'_> {
         other: &Captured<'_>,
     ) -> Result<Executed, OnnxError> {
         let condition = call.elements(0).and_then(|elements| elements.first()?.truth());
-        let mut executed = vec![None; call.node.bodies.len()];
-        let mut outputs: Option<Vec<Fact>> = None;
+        let mut bodies = vec![None; call.node.bodies.len()];
+        let mut outputs: Vec<Vec<Fact>> = Vec::new();
         let mut failure = None;
         for (branch, is_taken) in [(then, condition != Some(false)), (other, condition != Some(true))] {
             if !is_taken {
@@ -81,24 +90,22 @@ impl Inference<'_> {
             }
             match self.run(branch, Vec::new()) {
                 Ok(facts) => {
-                    let results = results(branch, &facts);
-                    outputs = Some(match outputs {
-                        None => results,
-                        Some(others) => hulls(&others, &results),
-                    });
+                    outputs.push(results(branch, &facts));
                     let index = call.node.body(&branch.body.attribute).map_or(0, |(index, _)| index);
-                    executed[index] = Some(facts);
+                    bodies[index] = Some(facts);
                 }
                 // A branch that contradicts the inputs is not the one that is taken for them.
                 Err(error @ OnnxError::Contradiction { .. }) => failure = Some(error),
                 Err(error) => return Err(error),
             }
         }
-        match (outputs, failure) {
-            (Some(outputs), _) => Ok((Ok(outputs), executed)),
-            (None, Some(error)) => Err(error),
-            (None, None) => Ok((Err(Fault::Unknown), executed)),
-        }
+        let hull = outputs.iter().cloned().reduce(|left, right| hulls(&left, &right));
+        let outcome = match (hull, failure) {
+            (Some(outputs), _) => Ok(outputs),
+            (None, Some(error)) => return Err(error),
+            (None, None) => Err(Fault::Unknown),
+        };
+        Ok(Executed { outcome, bodies, either: outputs.try_into().ok() })
     }
 }
 

@@ -36,6 +36,7 @@ pub(crate) use self::fact::{Fact, MAX_ELEMENTS, Tensor};
 pub(crate) use self::factors::Unknowns;
 pub(crate) use self::range::Range;
 
+use self::control::Executed;
 use crate::OnnxError;
 use crate::bindings::Bindings;
 use crate::decode::{Node, Scope};
@@ -44,6 +45,12 @@ use crate::proto::{DimensionSize, TypeProto};
 /// Nodes with their inputs and outputs, and values of bodies, are visited this often: those in loops several
 /// times.
 const MAX_STEPS: u64 = 1 << 20;
+
+/// The steps of a node, about.
+const STEPS_OF_NODE: u64 = 4;
+
+/// The number of nodes after which, one behind the other, both cases are followed.
+const MAX_CASES: usize = 4;
 
 /// What is known about the values of a graph, and about those of the bodies that its nodes execute.
 #[derive(Debug, Clone, PartialEq)]
@@ -89,11 +96,15 @@ pub(crate) struct Inference<'a> {
     bindings: &'a Bindings,
     unknowns: Unknowns,
     steps: u64,
+    /// The number of bodies that are executed inside of each other.
+    depth: usize,
+    /// The number of nodes of which one of two cases is being followed.
+    cases: usize,
 }
 
 impl<'a> Inference<'a> {
     pub(crate) fn new(bindings: &'a Bindings, unknowns: Unknowns) -> Self {
-        Self { bindings, unknowns, steps: 0 }
+        Self { bindings, unknowns, steps: 0, depth: 0, cases: 0 }
     }
 
     /// Infers all values from the inputs of a graph and the values that it captures, in their orders.
@@ -112,19 +123,86 @@ impl<'a> Inference<'a> {
             let claim = || self.claimed(scope, constant.value);
             values[constant.value] = constant.tensor.clone().map_or_else(claim, Fact::Tensor);
         }
-        let mut bodies = Vec::with_capacity(scope.nodes.len());
-        for node in &scope.nodes {
+        self.nodes(scope, 0, Facts { values, bodies: Vec::with_capacity(scope.nodes.len()) })
+    }
+
+    /// Infers the outputs of the nodes of a graph from the one at `first` on.
+    fn nodes(&mut self, scope: &Scope, first: usize, mut facts: Facts) -> Result<Facts, OnnxError> {
+        for (node, next) in scope.nodes.iter().zip(1..).skip(first) {
             self.count(1 + node.inputs.len() + node.outputs.len(), node)?;
-            let inputs = node.inputs.iter().map(|input| input.map(|input| &values[input])).collect();
+            let inputs = node.inputs.iter().map(|input| input.map(|input| &facts.values[input])).collect();
             let call = Call { node, inputs };
-            let (outcome, executed) = match self.control(&call, &values)? {
-                Some(result) => result,
-                None => (node.rule.map_or(Err(Fault::Unknown), |rule| (rule.rule)(&call)), Vec::new()),
-            };
-            bodies.push(executed);
-            self.set_outputs(scope, node, outcome, &mut values)?;
+            let executed = self.control(&call, &facts.values)?.unwrap_or_else(|| Executed {
+                outcome: node.rule.map_or(Err(Fault::Unknown), |rule| (rule.rule)(&call)),
+                bodies: Vec::new(),
+                either: None,
+            });
+            facts.bodies.push(executed.bodies);
+            self.set_outputs(scope, node, executed.outcome, &mut facts.values)?;
+            let has_size = |output: &Option<usize>| output.is_none_or(|it| facts.values[it].has_size());
+            if let Some(either) = executed.either
+                && !node.outputs.iter().all(has_size)
+                && either.iter().flatten().all(Fact::has_size)
+                && self.can_follow_cases(scope.nodes.len() - next)
+            {
+                self.cases += 1;
+                let facts = self.either(scope, next, &facts, either);
+                self.cases -= 1;
+                return facts;
+            }
         }
-        Ok(Facts { values, bodies })
+        Ok(facts)
+    }
+
+    /// Returns `true` if the remaining nodes of a graph can be visited twice.
+    fn can_follow_cases(&self, nodes: usize) -> bool {
+        let steps = u64::try_from(nodes).unwrap_or(u64::MAX).saturating_mul(2 * STEPS_OF_NODE);
+        self.cases < MAX_CASES && self.steps.saturating_add(steps) <= MAX_STEPS
+    }
+
+    /// Goes on from the node at `next`, which follows one whose outputs differ in rank: once for each of both
+    /// cases. One that contradicts what follows does not happen.
+    fn either(
+        &mut self,
+        scope: &Scope,
+        next: usize,
+        before: &Facts,
+        either: [Vec<Fact>; 2],
+    ) -> Result<Facts, OnnxError> {
+        let mut found: Option<Facts> = None;
+        let mut failure = None;
+        for outputs in either {
+            let mut facts = before.clone();
+            self.set_outputs(scope, &scope.nodes[next - 1], Ok(outputs), &mut facts.values)?;
+            match self.nodes(scope, next, facts) {
+                Ok(facts) => {
+                    found = Some(match found {
+                        None => facts,
+                        Some(others) => self.hull_of_cases(scope, &others, &facts),
+                    });
+                }
+                Err(error @ OnnxError::Contradiction { .. }) => failure = Some(error),
+                Err(error) => return Err(error),
+            }
+        }
+        match (found, failure) {
+            (Some(facts), _) => Ok(facts),
+            (None, Some(error)) => Err(error),
+            // Not reached: there are two cases.
+            (None, None) => Ok(before.clone()),
+        }
+    }
+
+    /// As [`Facts::hull`]. The node that executes a body goes on with its outputs: of those, nothing is known
+    /// that holds in one case only.
+    fn hull_of_cases(&self, scope: &Scope, left: &Facts, right: &Facts) -> Facts {
+        let mut hull = left.hull(right);
+        if self.depth > 0 {
+            for &output in &scope.outputs {
+                hull.values[output] = left.values[output].hull(&right.values[output]);
+            }
+        }
+        hull
     }
 
     /// Counts steps before they are done.

@@ -1,5 +1,6 @@
 //! Small models, made of messages.
 
+mod cases;
 mod control;
 mod counters;
 #[cfg(feature = "exec")]
