@@ -43,6 +43,9 @@ fn size(call: &Call<'_>) -> Outcome {
 }
 
 fn constant_of_shape(call: &Call<'_>) -> Outcome {
+    if !matches!(call.data_type(0), 0 | types::INT64) {
+        return Err(Fault::Invalid("its shape is not of type int64"));
+    }
     let value = call.node.tensor("value");
     let data_type = value.map_or(types::FLOAT, |value| value.data_type);
     let zero = if data_type == types::FLOAT { Element::exact_real(0.0) } else { Element::exact(0) };
