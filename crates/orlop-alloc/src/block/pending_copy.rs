@@ -28,17 +28,25 @@ pub struct CopyStatus(Arc<CopyEnd>);
 struct CopyEnd {
     ops: Arc<dyn DeviceOps>,
     stream: StreamId,
-    /// Recorded behind the copies; `None` if only the stream can be waited for. It is locked while copies are
-    /// submitted and waited for.
-    event: Mutex<Option<Box<dyn StreamEvent>>>,
+    /// Not locked while the backend submits or waits: its code may ask for the status.
+    submission: Mutex<Submission>,
     /// Whether all copies so far were waited for. Written under the lock.
     is_done: AtomicBool,
 }
 
+/// What was submitted last.
+#[derive(Debug, Default)]
+struct Submission {
+    /// Rises when a submission begins, and when it ends.
+    changes: u64,
+    is_under_way: bool,
+    /// Recorded behind the copies; `None` if only the stream can be waited for.
+    event: Option<Arc<dyn StreamEvent>>,
+}
+
 impl CopyEnd {
-    fn lock(&self) -> MutexGuard<'_, Option<Box<dyn StreamEvent>>> {
-        // After a panic the event is one that was recorded behind all copies, or there is none.
-        self.event.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Submission> {
+        self.submission.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn is_done(&self) -> bool {
@@ -46,14 +54,33 @@ impl CopyEnd {
         self.is_done.load(Ordering::Acquire)
     }
 
+    fn begin(&self) {
+        let mut submission = self.lock();
+        // Relaxed: under the lock.
+        self.is_done.store(false, Ordering::Relaxed);
+        *submission = Submission { changes: submission.changes + 1, is_under_way: true, event: None };
+    }
+
+    fn end(&self, event: Option<Box<dyn StreamEvent>>) {
+        let mut submission = self.lock();
+        let changes = submission.changes + 1;
+        *submission = Submission { changes, is_under_way: false, event: event.map(Arc::from) };
+    }
+
     fn wait(&self) -> Result<()> {
-        let event = self.lock();
-        if self.is_done() {
-            return Ok(());
+        let (changes, event) = {
+            let submission = self.lock();
+            if self.is_done() {
+                return Ok(());
+            }
+            (submission.changes, submission.event.clone())
+        };
+        event.map_or_else(|| self.ops.synchronize(self.stream), |event| event.wait())?;
+        let submission = self.lock();
+        if submission.changes == changes && !submission.is_under_way {
+            // Release: to `is_done`.
+            self.is_done.store(true, Ordering::Release);
         }
-        event.as_ref().map_or_else(|| self.ops.synchronize(self.stream), |event| event.wait())?;
-        // Release: to `is_done`.
-        self.is_done.store(true, Ordering::Release);
         Ok(())
     }
 }
@@ -79,8 +106,9 @@ impl CopyStatus {
 impl PendingCopy {
     /// Takes a block of host memory for copies by `ops` on `stream`.
     pub fn new(block: Block, ops: Arc<dyn DeviceOps>, stream: StreamId) -> Self {
-        let (event, is_done) = (Mutex::default(), AtomicBool::new(false));
-        Self { block: ManuallyDrop::new(block), end: Arc::new(CopyEnd { ops, stream, event, is_done }) }
+        let (submission, is_done) = (Mutex::default(), AtomicBool::new(false));
+        let end = Arc::new(CopyEnd { ops, stream, submission, is_done });
+        Self { block: ManuallyDrop::new(block), end }
     }
 
     /// Returns the stream of the copies.
@@ -105,17 +133,17 @@ impl PendingCopy {
     /// As for [`Block::copy_ranges_by`]. Ranges before one that fails may be copied.
     pub fn copy_ranges(&mut self, source: &Block, ranges: &[CopyRange]) -> Result<()> {
         let CopyEnd { ref ops, stream, .. } = *self.end;
-        let mut event = self.end.lock();
-        // Relaxed: under the lock.
-        self.end.is_done.store(false, Ordering::Relaxed);
-        *event = None;
+        self.end.begin();
         // SAFETY: this keeps its block until the copies were waited for; the source is borrowed until it was
         // waited for below, unless it is kept.
-        let (submitted, in_flight) = unsafe { self.block.submit_ranges(&**ops, source, ranges, stream) }?;
-        in_flight.without_destination().finish(&**ops, stream, submitted)?;
+        let submitted = unsafe { self.block.submit_ranges(&**ops, source, ranges, stream) };
+        let result = submitted.and_then(|(submitted, in_flight)| {
+            in_flight.without_destination().finish(&**ops, stream, submitted)
+        });
         // Without an event, the wait is for the stream, whose errors it has.
-        *event = ops.record_event(stream).unwrap_or_default();
-        Ok(())
+        let event = result.is_ok().then(|| ops.record_event(stream).unwrap_or_default());
+        self.end.end(event.flatten());
+        result
     }
 
     /// Waits for the copies, and returns the block. Where the backend has no [events](StreamEvent), or a copy
@@ -135,6 +163,10 @@ impl PendingCopy {
     }
 
     fn finish(&self) -> Result<()> {
+        // The backend panicked.
+        if self.end.lock().is_under_way {
+            self.end.end(None);
+        }
         InFlight::new(&self.block).finish_by(|| self.end.wait(), Ok(()))
     }
 }
@@ -154,7 +186,62 @@ mod tests {
     use super::*;
     use crate::backing::System;
     use crate::caching::Caching;
-    use crate::{Allocator, Error, HostOps, Request};
+    use crate::{Allocator, DevicePtr, Error, HostOps, Request};
+    use orlop_core::Device;
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+    use std::sync::OnceLock;
+
+    /// Operations whose copies wait for the status of the copy that they are part of, and may panic.
+    #[derive(Debug, Default)]
+    struct AskingOps {
+        status: OnceLock<CopyStatus>,
+        panics: AtomicBool,
+    }
+
+    // SAFETY: they are those of the host.
+    unsafe impl DeviceOps for AskingOps {
+        fn device(&self) -> Device {
+            Device::CPU
+        }
+
+        unsafe fn copy(&self, to: DevicePtr, from: DevicePtr, bytes: usize, stream: StreamId) -> Result<()> {
+            let status = self.status.get().unwrap();
+            status.wait().unwrap();
+            assert!(!status.is_done(), "it is under way");
+            assert!(!self.panics.load(Ordering::Relaxed));
+            // SAFETY: guaranteed by the caller.
+            unsafe { HostOps.copy(to, from, bytes, stream) }
+        }
+
+        unsafe fn fill(&self, to: DevicePtr, pattern: &[u8], count: usize, stream: StreamId) -> Result<()> {
+            // SAFETY: guaranteed by the caller.
+            unsafe { HostOps.fill(to, pattern, count, stream) }
+        }
+
+        fn synchronize(&self, _: StreamId) -> Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    #[cfg_attr(any(miri, orlop_asan), ignore = "it leaks memory, as it must")]
+    fn a_backend_may_ask_for_the_status_and_panic() {
+        let host = Caching::new(System::new()).into_ref();
+        let source = host.allocate_copy(&Request::new(0), &[1, 2]).unwrap();
+        for panics in [false, true] {
+            let target = host.allocate_copy(&Request::new(0), &[0; 2]).unwrap();
+            let ops = Arc::new(AskingOps { panics: AtomicBool::new(panics), ..AskingOps::default() });
+            let mut copy = PendingCopy::new(target, Arc::<AskingOps>::clone(&ops), StreamId::HOST);
+            let status = ops.status.get_or_init(|| copy.status());
+            let range = CopyRange { to: 0, from: 0, bytes: 2 };
+            let copied = catch_unwind(AssertUnwindSafe(|| copy.copy_ranges(&source, &[range])));
+            assert_eq!(copied.is_err(), panics);
+            assert!(!status.is_done());
+            let block = copy.wait().unwrap();
+            assert_eq!(block.bytes().ok(), (!panics).then_some(&[1, 2][..]), "after a panic it may change");
+            assert!(status.is_done());
+        }
+    }
 
     #[test]
     fn a_copy_gives_its_block_back_or_frees_it() {
