@@ -205,8 +205,8 @@ mod tests {
         }
 
         unsafe fn copy(&self, to: DevicePtr, from: DevicePtr, bytes: usize, stream: StreamId) -> Result<()> {
-            let status = self.status.get().unwrap();
-            status.wait().unwrap();
+            let status = self.status.get().expect("the copy was made");
+            status.wait().expect("the host waits for nothing");
             assert!(!status.is_done(), "it is under way");
             assert!(!self.panics.load(Ordering::Relaxed));
             // SAFETY: guaranteed by the caller.
