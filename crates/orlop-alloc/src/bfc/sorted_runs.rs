@@ -58,14 +58,20 @@ impl<K: Copy + Ord> SortedRuns<K> {
         // The first run whose last key is not below `key`; the last run holds all larger keys.
         match self.lasts.len() {
             0 | 1 => 0,
-            runs => count_below(&self.lasts[..runs - 1], key),
+            runs => count_below(&self.lasts[..runs - 1], key, false),
         }
+    }
+
+    /// Returns `true` if the keys are few enough to be in a near cache.
+    #[inline]
+    fn is_near(&self) -> bool {
+        self.runs.len() <= 1
     }
 
     /// Adds a key that is not in the set.
     pub fn insert(&mut self, key: K) {
         self.len += 1;
-        let index = self.run_of(key);
+        let (index, is_near) = (self.run_of(key), self.is_near());
         let Some(run) = self.runs.get_mut(index) else {
             let mut run = Vec::with_capacity(RUN);
             run.push(key);
@@ -73,7 +79,7 @@ impl<K: Copy + Ord> SortedRuns<K> {
             self.lasts.push(key);
             return;
         };
-        let at = count_below(run, key);
+        let at = count_below(run, key, is_near);
         debug_assert!(run.get(at) != Some(&key), "inserted twice");
         if at == run.len() {
             self.lasts[index] = key;
@@ -104,7 +110,7 @@ impl<K: Copy + Ord> SortedRuns<K> {
     pub fn first_from(&self, key: K) -> Option<(Position, K)> {
         let run = self.run_of(key);
         let keys = self.runs.get(run)?;
-        let at = count_below(keys, key);
+        let at = count_below(keys, key, self.is_near());
         Some((Position { run, at }, *keys.get(at)?))
     }
 
@@ -145,7 +151,7 @@ impl<K: Copy + Ord> SortedRuns<K> {
         let index = self.run_of(key);
         let runs = self.runs.get(index..).unwrap_or(&[]);
         let (first, rest) = runs.split_first().map_or((&[][..], runs), |(first, rest)| (&first[..], rest));
-        let at = count_below(first, key);
+        let at = count_below(first, key, self.is_near());
         first[at..].iter().chain(rest.iter().flatten()).copied()
     }
 
@@ -153,7 +159,7 @@ impl<K: Copy + Ord> SortedRuns<K> {
     pub fn last_below(&self, key: K) -> Option<K> {
         let index = self.run_of(key);
         let run = self.runs.get(index)?;
-        let at = count_below(run, key);
+        let at = count_below(run, key, self.is_near());
         match at {
             0 => self.runs[..index].last()?.last().copied(),
             at => Some(run[at - 1]),
@@ -173,11 +179,38 @@ impl<K: Copy + Ord> SortedRuns<K> {
     }
 }
 
+/// Keys compared at once, without a branch between the comparisons.
+const STRIDE: usize = 8;
+
 /// Counts the keys, which ascend, that are below `key`.
+///
+/// Where keys are in a near cache, which those of a set with one run usually are, by halves and without a
+/// branch on what is compared: at random positions it would be mispredicted. Elsewhere each load would wait
+/// for the one before: the comparisons of up to 128 keys are then summed, first over every eighth key, then
+/// over the eight keys that follow.
 #[inline]
-fn count_below<K: Copy + Ord>(keys: &[K], key: K) -> usize {
-    // By halves, without a branch on what is compared: at random positions it would be mispredicted.
-    keys.partition_point(|&other| other < key)
+fn count_below<K: Copy + Ord>(keys: &[K], key: K, is_near: bool) -> usize {
+    if is_near {
+        return keys.partition_point(|&other| other < key);
+    }
+    let (mut start, mut keys) = (0, keys);
+    while keys.len() > STRIDE * STRIDE * 2 {
+        let (lower, upper) = keys.split_at(keys.len() / 2);
+        if lower.last().is_some_and(|&last| last < key) {
+            start += lower.len();
+            keys = upper;
+        } else {
+            keys = lower;
+        }
+    }
+    let below = |k: &K| usize::from(*k < key);
+    let (strides, rest) = keys.as_chunks::<STRIDE>();
+    let whole: usize = strides.iter().map(|stride| below(&stride[STRIDE - 1])).sum();
+    let within: usize = match strides.get(whole) {
+        Some(stride) => stride.iter().map(below).sum(),
+        None => rest.iter().map(below).sum(),
+    };
+    start + whole * STRIDE + within
 }
 
 #[cfg(all(test, not(loom)))]
@@ -185,6 +218,20 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
     use std::collections::BTreeSet;
+
+    #[test]
+    #[cfg_attr(miri, ignore = "safe code, and long under Miri")]
+    fn counts_as_a_search_by_halves_does() {
+        let max = 700;
+        let odd: Vec<usize> = (0..max).map(|number| 2 * number + 1).collect();
+        for keys in [0, 1, 7, 8, 9, 63, 64, 65, 127, 128, 129, 130, max / 2, max].map(|len| &odd[..len]) {
+            for key in 0..2 * keys.len() + 2 {
+                let counts = [true, false].map(|is_near| count_below(keys, key, is_near));
+                let below = keys.iter().filter(|&&other| other < key).count();
+                assert_eq!(counts, [below; 2], "{key} of {}", keys.len());
+            }
+        }
+    }
 
     proptest! {
         #[test]
