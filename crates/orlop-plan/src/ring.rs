@@ -1,11 +1,11 @@
 //! Rings: plans for spans that end in the order in which they begin.
 //!
-//! Where all buffers live equally long (sliding windows, the stages of a pipeline), what is live is at any time
-//! a run of the spans in order of time. Placed one behind the other, and from the start again where the end is
-//! reached, they free what the next ones need: bytes are lost only at the end, where the next span does not fit
-//! any more. Spans with the same lifetime have no order, so those are placed there that fill it best. The ring
-//! begins where the load is the highest, without a free byte, and continues from there in both directions of
-//! time.
+//! Where all buffers live equally long (sliding windows, the stages of a pipeline), what is live is at any
+//! time a run of the spans in order of time. Placed one behind the other, and from the start again where the
+//! end is reached, they free what the next ones need: bytes are lost only at the end, where the next span
+//! does not fit any more. Spans with the same lifetime have no order, so those are placed there that fill it
+//! best. The ring begins where the load is the highest, without a free byte, and continues from there in both
+//! directions of time.
 
 use crate::normal::{Normal, Placement, SectionSpan, to_index};
 use crate::planner::Stop;
@@ -44,7 +44,7 @@ enum Pass {
 /// end in the order in which they begin.
 pub(crate) fn ring(normal: &Normal, limit: u64, stop: &Stop<'_>) -> Option<Placement> {
     let mut ring = Ring::new(normal)?;
-    let bound = normal.lower_bound;
+    let (bound, limit) = (normal.lower_bound, limit.min(normal.stacked().height));
     let mut step = normal.rounded_up((bound / FIRST_STEP).max(1));
     // One that is too low, and one that is not.
     let (mut low, mut found) = (bound, ring.place(bound));
@@ -219,8 +219,8 @@ impl RingPlace<'_, '_> {
         }
     }
 
-    /// Sorts spans with the same lifetime, which are next, so that the first ones fill the end of the ring, if
-    /// not all fit before it.
+    /// Sorts spans with the same lifetime, which are next, so that the first ones fill the end of the ring,
+    /// unless all fit before it.
     fn sort_to_fill(&mut self, same: Range<usize>) {
         let size = |&number: &u32| self.ring.normal.rounded(&self.ring.normal.spans[number as usize]);
         let (end, is_last) = self.free_end(same.start);
@@ -331,6 +331,16 @@ mod tests {
             }
         }
         assert!(found > 700, "{found}");
+    }
+
+    #[test]
+    fn sizes_and_alignments_may_be_huge() {
+        for (count, size, alignment) in [(3, 1 << 62, 1), (7, 1 << 61, 1 << 40), (40, 1 << 20, 1 << 57)] {
+            let alignment = Alignment::new(alignment).unwrap();
+            let buffer = |start| Buffer::new(start..start + 2, size + start).aligned(alignment);
+            let found = planned((0..count).map(buffer).collect(), |_| u64::MAX);
+            assert!(found.is_some(), "{count} of {size}");
+        }
     }
 
     #[test]
