@@ -1,8 +1,8 @@
 //! Static plans for the shipped problems: how high, and how long it takes.
 //!
 //! One thread. What is measured is from the problem in memory to the plan; reading and checking stand apart.
-//! The peer is greedy by size, which TensorFlow Lite and many others use. Without a filter there is one row
-//! more, planned once: a million buffers.
+//! The peer is greedy by size, which TensorFlow Lite and many others use. Without a filter there are rows that
+//! are planned once: a million buffers, and buffers that all live equally long.
 
 use criterion::measurement::WallTime;
 use criterion::{BenchmarkGroup, BenchmarkId, Criterion};
@@ -102,22 +102,47 @@ fn changed(problem: &Problem, plan: &Plan) -> (Problem, Vec<Option<u64>>) {
     (Problem::new(buffers).expect("one buffer is larger"), kept)
 }
 
+/// A linear congruential generator (Knuth's MMIX), of which the upper half is used.
+fn random_numbers() -> impl FnMut() -> u64 {
+    let mut state = 1_u64;
+    move || {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        state >> 32
+    }
+}
+
 /// A million buffers of up to 1 MiB; starts are spread evenly, most lifetimes are short, a few a thousand
 /// times longer.
 fn million() -> Problem {
     const COUNT: u64 = 1_000_000;
-    let mut state = 1_u64;
-    // A linear congruential generator (Knuth's MMIX), of which the upper half is used.
-    let mut random = move || {
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        state >> 32
-    };
+    let mut random = random_numbers();
     let buffers = (0..COUNT).map(|_| {
         let start = random() % COUNT;
         let width = 1 + (random() % 64) * (random() % 64) / (1 + random() % 64);
         Buffer::unaligned(start..start + width, 1 + random() % (1 << 20))
     });
     Problem::new(buffers).expect("a terabyte")
+}
+
+/// Buffers of up to 1 MiB that all live equally long, and begin at random.
+fn one_lifetime(count: u64, lifetime: u64) -> Problem {
+    const TIMES: u64 = 10_000;
+    let mut random = random_numbers();
+    let buffers = (0..count).map(|_| {
+        let start = random() % (TIMES - lifetime);
+        Buffer::unaligned(start..start + lifetime, 1 + random() % (1 << 20))
+    });
+    Problem::new(buffers).expect("a hundred gigabytes")
+}
+
+/// Plans once.
+fn plan_within(name: &str, problem: &Problem, seconds: u64) {
+    let start = Instant::now();
+    let budget = SearchBudget::iterations(u64::MAX).within(Duration::from_secs(seconds));
+    let plan = Planner::new().budget(budget).plan(problem);
+    let taken = start.elapsed().as_secs_f64();
+    verify(problem, &plan).expect("plans are right");
+    println!("{name}, {seconds} s: {}, {taken:.2} s", plan.verdict());
 }
 
 fn main() {
@@ -152,12 +177,14 @@ fn main() {
     if !std::env::args().skip(1).any(|argument| !argument.starts_with('-')) {
         let problem = million();
         for seconds in [1, 10, 60] {
-            let start = Instant::now();
-            let budget = SearchBudget::iterations(u64::MAX).within(Duration::from_secs(seconds));
-            let plan = Planner::new().budget(budget).plan(&problem);
-            let taken = start.elapsed().as_secs_f64();
-            verify(&problem, &plan).expect("plans are right");
-            println!("a million buffers, {seconds} s: {}, {taken:.2} s", plan.verdict());
+            plan_within("a million buffers", &problem, seconds);
+        }
+        for (count, lifetime) in [3200, 10_000, 100_000]
+            .into_iter()
+            .flat_map(|count| [10, 100, 1000, 3000].map(|lifetime| (count, lifetime)))
+        {
+            let name = format!("{count} buffers with a lifetime of {lifetime}");
+            plan_within(&name, &one_lifetime(count, lifetime), 2);
         }
     }
 }
