@@ -1,8 +1,8 @@
 //! Static plans for the shipped problems: how high, and how long it takes.
 //!
 //! One thread. What is measured is from the problem in memory to the plan; reading and checking stand apart.
-//! The peer is greedy by size, which TensorFlow Lite and many others use. Without a filter there are rows that
-//! are planned once: a million buffers, and buffers that all live equally long.
+//! The peer is greedy by size, which TensorFlow Lite and many others use. Without a filter there are rows
+//! that are planned once: a million buffers, and buffers that all live equally long.
 
 use criterion::measurement::WallTime;
 use criterion::{BenchmarkGroup, BenchmarkId, Criterion};
