@@ -9,6 +9,7 @@
 
 use crate::normal::{Normal, Placement, SectionSpan, to_index};
 use crate::planner::Stop;
+use crate::sweep::Direction;
 use std::cmp::Reverse;
 use std::ops::Range;
 
@@ -30,14 +31,9 @@ struct Ring<'a> {
     at_peak: Range<usize>,
     /// The first byte behind the spans that are always live, which are at the bottom.
     base: u64,
+    /// The first byte behind those that are live at the peak, which are above them.
+    top: u64,
     offsets: Vec<u64>,
-}
-
-/// A direction of time. What is later in it goes up in the one, and down in the other.
-#[derive(Clone, Copy)]
-enum Pass {
-    Forwards,
-    Backwards,
 }
 
 /// Returns a plan of at most `limit` bytes; `None` if there is none, if it is stopped, or if the spans do not
@@ -77,17 +73,9 @@ impl<'a> Ring<'a> {
     fn new(normal: &'a Normal) -> Option<Self> {
         let sections = normal.sections();
         let is_always = |span: &SectionSpan| span.first == 0 && span.behind == sections;
-        let (mut order, mut offsets) = (Vec::new(), vec![0; normal.spans.len()]);
-        let mut base = 0;
-        for (number, span) in normal.spans.iter().enumerate() {
-            if is_always(span) {
-                offsets[number] = span.offset_from(base);
-                base = offsets[number] + normal.rounded(span);
-            } else {
-                order.push(to_index(number));
-            }
-        }
         let span = |number: u32| &normal.spans[number as usize];
+        let (always, mut order): (Vec<u32>, Vec<u32>) =
+            (0..to_index(normal.spans.len())).partition(|&number| is_always(span(number)));
         order.sort_by_key(|&number| (span(number).first, span(number).behind));
         if order.is_empty() || !order.is_sorted_by_key(|&number| span(number).behind) {
             return None;
@@ -95,44 +83,49 @@ impl<'a> Ring<'a> {
         let peak = normal.bound_section;
         let ended = order.partition_point(|&number| span(number).behind <= peak);
         let begun = order.partition_point(|&number| span(number).first <= peak);
-        Some(Self { normal, order, at_peak: ended..begun, base, offsets })
+        let mut offsets = vec![0; normal.spans.len()];
+        let mut stack = |numbers: &[u32], bottom| {
+            numbers.iter().fold(bottom, |top, &number| {
+                let offset = span(number).offset_from(top);
+                offsets[number as usize] = offset;
+                offset + normal.rounded(span(number))
+            })
+        };
+        let base = stack(&always, 0);
+        let top = stack(&order[ended..begun], base);
+        Some(Self { normal, order, at_peak: ended..begun, base, top, offsets })
     }
 
     /// Places all spans below a capacity, if they fit there.
     fn place(&mut self, capacity: u64) -> Option<Placement> {
-        let mut top = self.base;
-        for at in self.at_peak.clone() {
-            let number = self.order[at] as usize;
-            let span = &self.normal.spans[number];
-            self.offsets[number] = span.offset_from(top);
-            top = self.offsets[number] + self.normal.rounded(span);
+        let end = self.normal.rounded_up(capacity);
+        if end < self.top {
+            return None;
         }
-        let Range { start, end } = self.at_peak;
-        let forwards: Vec<u32> = self.order[start..].to_vec();
-        let backwards: Vec<u32> = self.order[..end].iter().rev().copied().collect();
-        let is_placed = self.normal.rounded_up(capacity) >= top
-            && self.pass(Pass::Forwards, capacity, forwards, end - start).is_some()
-            && self.pass(Pass::Backwards, capacity, backwards, end - start).is_some();
-        let placement = is_placed.then(|| self.normal.placed(self.offsets.clone()))?;
+        let (room, peak) = (end - self.base, self.at_peak.clone());
+        let forwards = self.order[peak.start..].to_vec();
+        let backwards = self.order[..peak.end].iter().rev().copied().collect();
+        self.pass(Direction::Forwards, room, forwards, peak.len())?;
+        self.pass(Direction::Backwards, room, backwards, peak.len())?;
+        let placement = self.normal.placed(self.offsets.clone());
         (placement.height <= capacity).then_some(placement)
     }
 
     /// Places the spans of `sequence` behind the first `placed` ones, which are live together. `None` if one
     /// does not fit.
-    fn pass(&mut self, pass: Pass, capacity: u64, sequence: Vec<u32>, placed: usize) -> Option<()> {
-        let capacity = self.normal.rounded_up(capacity).checked_sub(self.base)?;
-        let mut place = RingPlace { ring: self, pass, capacity, sequence, oldest: 0, cursor: 0 };
+    fn pass(&mut self, direction: Direction, room: u64, sequence: Vec<u32>, placed: usize) -> Option<()> {
+        let mut pass = RingPass { ring: self, direction, room, sequence, oldest: 0, cursor: 0 };
         if let Some(last) = placed.checked_sub(1) {
-            place.cursor = place.depth(last).end;
+            pass.cursor = pass.depth(last).end;
         }
         let mut next = placed;
-        while next < place.sequence.len() {
-            let lifetime = place.lifetime(next);
-            let same = (next..place.sequence.len()).take_while(|&at| place.lifetime(at) == lifetime).count();
-            place.advance(lifetime.start, next);
-            place.sort_to_fill(next..next + same);
+        while next < pass.sequence.len() {
+            let lifetime = pass.lifetime(next);
+            let same = (next..pass.sequence.len()).take_while(|&at| pass.lifetime(at) == lifetime).count();
+            pass.advance(lifetime.start, next);
+            pass.sort_to_fill(next..next + same);
             for at in next..next + same {
-                place.place(at)?;
+                pass.place(at)?;
             }
             next += same;
         }
@@ -163,11 +156,12 @@ fn fullest(sizes: &[u64], room: u64) -> Vec<usize> {
 }
 
 /// Where a pass is. Bytes are counted in its direction.
-struct RingPlace<'r, 'a> {
+struct RingPass<'r, 'a> {
     ring: &'r mut Ring<'a>,
-    pass: Pass,
+    /// What is later goes up forwards, and down backwards.
+    direction: Direction,
     /// The bytes above the base.
-    capacity: u64,
+    room: u64,
     sequence: Vec<u32>,
     /// The index of the oldest live span.
     oldest: usize,
@@ -175,18 +169,14 @@ struct RingPlace<'r, 'a> {
     cursor: u64,
 }
 
-impl RingPlace<'_, '_> {
+impl RingPass<'_, '_> {
     fn span(&self, at: usize) -> &SectionSpan {
         &self.ring.normal.spans[self.sequence[at] as usize]
     }
 
     /// Returns the lifetime of a span in the direction of the pass.
     fn lifetime(&self, at: usize) -> Range<u32> {
-        let (span, sections) = (self.span(at), self.ring.normal.sections());
-        match self.pass {
-            Pass::Forwards => span.first..span.behind,
-            Pass::Backwards => sections - span.behind..sections - span.first,
-        }
+        self.direction.lifetime(self.span(at), self.ring.normal.sections())
     }
 
     /// Returns the bytes of a placed span.
@@ -194,9 +184,9 @@ impl RingPlace<'_, '_> {
         let Ring { normal, base, offsets, .. } = &*self.ring;
         let start = offsets[self.sequence[at] as usize] - base;
         let end = start + normal.rounded(self.span(at));
-        match self.pass {
-            Pass::Forwards => start..end,
-            Pass::Backwards => self.capacity - end..self.capacity - start,
+        match self.direction {
+            Direction::Forwards => start..end,
+            Direction::Backwards => self.room - end..self.room - start,
         }
     }
 
@@ -215,7 +205,7 @@ impl RingPlace<'_, '_> {
         let start = (self.oldest < next).then(|| self.depth(self.oldest).start);
         match start.filter(|&start| start >= self.cursor) {
             Some(start) => (start, false),
-            None => (self.capacity, true),
+            None => (self.room, true),
         }
     }
 
@@ -225,16 +215,17 @@ impl RingPlace<'_, '_> {
         let size = |&number: &u32| self.ring.normal.rounded(&self.ring.normal.spans[number as usize]);
         let (end, is_last) = self.free_end(same.start);
         let room = end - self.cursor;
-        let mut numbers = self.sequence[same.clone()].to_vec();
+        let numbers = &self.sequence[same.clone()];
         if !is_last || numbers.iter().map(size).sum::<u64>() <= room {
             return;
         }
+        let mut numbers = numbers.to_vec();
         numbers.sort_by_key(|number| Reverse(size(number)));
         let sizes: Vec<u64> = numbers.iter().map(size).collect();
-        let mut is_last = vec![true; numbers.len()];
-        fullest(&sizes, room).into_iter().for_each(|index| is_last[index] = false);
-        let mut order: Vec<(bool, u32)> = is_last.into_iter().zip(numbers).collect();
-        order.sort_by_key(|&(is_last, _)| is_last);
+        let mut is_behind = vec![true; numbers.len()];
+        fullest(&sizes, room).into_iter().for_each(|index| is_behind[index] = false);
+        let mut order: Vec<(bool, u32)> = is_behind.into_iter().zip(numbers).collect();
+        order.sort_by_key(|&(is_behind, _)| is_behind);
         for (at, (_, number)) in same.zip(order) {
             self.sequence[at] = number;
         }
@@ -257,15 +248,15 @@ impl RingPlace<'_, '_> {
     fn offset(&self, at: usize, end: u64) -> Option<u64> {
         let (span, base) = (self.span(at), self.ring.base);
         let rounded = self.ring.normal.rounded(span);
-        match self.pass {
-            Pass::Forwards => {
+        match self.direction {
+            Direction::Forwards => {
                 let offset = span.offset_from(base + self.cursor);
                 (offset + rounded <= base + end).then_some(offset)
             }
-            Pass::Backwards => {
-                let top = base + (self.capacity - self.cursor);
+            Direction::Backwards => {
+                let top = base + (self.room - self.cursor);
                 let offset = span.offset_below(top.checked_sub(rounded)?);
-                (offset >= base + (self.capacity - end)).then_some(offset)
+                (offset >= base + (self.room - end)).then_some(offset)
             }
         }
     }

@@ -9,15 +9,26 @@
 mod holes;
 
 use self::holes::Holes;
-use crate::normal::{Normal, Placement};
+use crate::normal::{Normal, Placement, SectionSpan};
 use crate::planner::{Fit, Keys, OrderKey, Stop};
 use std::cmp::Reverse;
+use std::ops::Range;
 
 /// The direction of time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Direction {
     Forwards,
     Backwards,
+}
+
+impl Direction {
+    /// Returns the lifetime of a span in this direction, in a problem of `sections` sections.
+    pub(crate) fn lifetime(self, span: &SectionSpan, sections: u32) -> Range<u32> {
+        match self {
+            Self::Forwards => span.first..span.behind,
+            Self::Backwards => sections - span.behind..sections - span.first,
+        }
+    }
 }
 
 /// The order of a sweep, and the choice of holes.
@@ -103,13 +114,7 @@ impl<'a> Sweep<'a> {
     ) -> Option<()> {
         let (normal, keys, key) = (self.normal, self.keys, self.rule.key);
         // The lifetime in the direction of time.
-        let lifetime = |number: u32| {
-            let (span, sections) = (&normal.spans[number as usize], normal.sections());
-            match direction {
-                Direction::Forwards => span.first..span.behind,
-                Direction::Backwards => sections - span.behind..sections - span.first,
-            }
-        };
+        let lifetime = |number: u32| direction.lifetime(&normal.spans[number as usize], normal.sections());
         let mut holes = Holes::new(self.rule.fit);
         let mut by_offset = placed.clone();
         by_offset.sort_unstable_by_key(|&number| self.placement.offsets[number as usize]);
