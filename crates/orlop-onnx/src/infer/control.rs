@@ -81,31 +81,40 @@ impl Inference<'_> {
         other: &Captured<'_>,
     ) -> Result<Executed, OnnxError> {
         let condition = call.elements(0).and_then(|elements| elements.first()?.truth());
+        let branches = [(then, condition != Some(false)), (other, condition != Some(true))];
+        let taken = branches.into_iter().filter_map(|(branch, is_taken)| is_taken.then_some(branch));
+        let cases = possible(taken.map(|branch| Ok((branch, self.run(branch, Vec::new())?))))?;
         let mut bodies = vec![None; call.node.bodies.len()];
         let mut outputs: Vec<Vec<Fact>> = Vec::new();
-        let mut failure = None;
-        for (branch, is_taken) in [(then, condition != Some(false)), (other, condition != Some(true))] {
-            if !is_taken {
-                continue;
-            }
-            match self.run(branch, Vec::new()) {
-                Ok(facts) => {
-                    outputs.push(results(branch, &facts));
-                    let index = call.node.body(&branch.body.attribute).map_or(0, |(index, _)| index);
-                    bodies[index] = Some(facts);
-                }
-                // A branch that contradicts the inputs is not the one that is taken for them.
-                Err(error @ OnnxError::Contradiction { .. }) => failure = Some(error),
-                Err(error) => return Err(error),
-            }
+        for (branch, facts) in cases {
+            outputs.push(results(branch, &facts));
+            let index = call.node.body(&branch.body.attribute).map_or(0, |(index, _)| index);
+            bodies[index] = Some(facts);
         }
         let hull = outputs.iter().cloned().reduce(|left, right| hulls(&left, &right));
-        let outcome = match (hull, failure) {
-            (Some(outputs), _) => Ok(outputs),
-            (None, Some(error)) => return Err(error),
-            (None, None) => Err(Fault::Unknown),
-        };
-        Ok(Executed { outcome, bodies, either: outputs.try_into().ok() })
+        Ok(Executed { outcome: hull.ok_or(Fault::Unknown), bodies, either: outputs.try_into().ok() })
+    }
+}
+
+/// Returns the cases that happen: one that contradicts the inputs does not.
+///
+/// # Errors
+///
+/// The contradiction, if all do; the first other error.
+pub(super) fn possible<T>(
+    cases: impl IntoIterator<Item = Result<T, OnnxError>>,
+) -> Result<Vec<T>, OnnxError> {
+    let (mut possible, mut contradiction) = (Vec::new(), None);
+    for case in cases {
+        match case {
+            Ok(case) => possible.push(case),
+            Err(error @ OnnxError::Contradiction { .. }) => contradiction = Some(error),
+            Err(error) => return Err(error),
+        }
+    }
+    match contradiction {
+        Some(error) if possible.is_empty() => Err(error),
+        _ => Ok(possible),
     }
 }
 

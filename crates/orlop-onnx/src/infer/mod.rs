@@ -36,7 +36,7 @@ pub(crate) use self::fact::{Fact, MAX_ELEMENTS, Tensor};
 pub(crate) use self::factors::Unknowns;
 pub(crate) use self::range::Range;
 
-use self::control::Executed;
+use self::control::{Executed, possible};
 use crate::OnnxError;
 use crate::bindings::Bindings;
 use crate::decode::{Node, Scope};
@@ -146,7 +146,7 @@ impl<'a> Inference<'a> {
                 && self.can_follow_cases(scope.nodes.len() - next)
             {
                 self.cases += 1;
-                let facts = self.either(scope, next, &facts, either);
+                let facts = self.either(scope, next, facts, either);
                 self.cases -= 1;
                 return facts;
             }
@@ -166,31 +166,16 @@ impl<'a> Inference<'a> {
         &mut self,
         scope: &Scope,
         next: usize,
-        before: &Facts,
+        before: Facts,
         either: [Vec<Fact>; 2],
     ) -> Result<Facts, OnnxError> {
-        let mut found: Option<Facts> = None;
-        let mut failure = None;
-        for outputs in either {
-            let mut facts = before.clone();
+        let mut cases = [before.clone(), before.clone()];
+        for (facts, outputs) in cases.iter_mut().zip(either) {
             self.set_outputs(scope, &scope.nodes[next - 1], Ok(outputs), &mut facts.values)?;
-            match self.nodes(scope, next, facts) {
-                Ok(facts) => {
-                    found = Some(match found {
-                        None => facts,
-                        Some(others) => self.hull_of_cases(scope, &others, &facts),
-                    });
-                }
-                Err(error @ OnnxError::Contradiction { .. }) => failure = Some(error),
-                Err(error) => return Err(error),
-            }
         }
-        match (found, failure) {
-            (Some(facts), _) => Ok(facts),
-            (None, Some(error)) => Err(error),
-            // Not reached: there are two cases.
-            (None, None) => Ok(before.clone()),
-        }
+        let found = possible(cases.into_iter().map(|facts| self.nodes(scope, next, facts)))?.into_iter();
+        let hull = found.reduce(|left, right| self.hull_of_cases(scope, &left, &right));
+        Ok(hull.unwrap_or(before))
     }
 
     /// As [`Facts::hull`]. The node that executes a body goes on with its outputs: of those, nothing is known
