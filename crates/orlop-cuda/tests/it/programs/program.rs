@@ -28,7 +28,7 @@ const STREAMS: usize = 4;
 /// A stream of a thread.
 #[derive(Clone)]
 pub(super) struct OwnStream {
-    stream: DeviceStream,
+    pub(super) stream: DeviceStream,
     /// Made by other code, which keeps it until the blocks that it used are freed. Allocators may adopt it.
     is_external: bool,
 }
@@ -93,7 +93,7 @@ pub(super) struct Worker<'a> {
     pub(super) random: Random,
     streams: Vec<OwnStream>,
     /// A stream of the second device, if there is one.
-    pub(super) peer_stream: Option<DeviceStream>,
+    pub(super) peer_stream: Option<OwnStream>,
     /// Captures and launches graphs; nothing else runs in it.
     captured: DeviceStream,
     graphs: VecDeque<OwnGraph>,
@@ -269,9 +269,9 @@ impl Worker<'_> {
 
     /// Makes a stream the next user of a block.
     pub(super) fn order(&self, used: &mut UsedBlock, stream: &OwnStream) {
-        if used.last.stream.id() != stream.stream.id() {
-            stream.stream.wait_for(used.last.stream.id()).unwrap();
-            assert!(used.block.acquire_for(&self.program.ops, stream.stream.id()).unwrap());
+        if used.last.id() != stream.id() {
+            stream.wait_for(used.last.id());
+            assert!(used.block.acquire_for(&self.program.ops, stream.id()).unwrap());
             used.use_on(stream);
         }
     }
